@@ -1,0 +1,77 @@
+"""The six tools of the coding agent: their names and the JSON Schemas that the model is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+    def definition(self, nonce: str = "") -> dict[str, Any]:
+        """The OpenAI tool definition; a nonce, where given, stands at the head of the description."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": nonce + self.description,
+                "parameters": dict(self.parameters),
+            },
+        }
+
+
+def _parameters(required: Mapping[str, str], optional: Mapping[str, str] | None = None) -> dict[str, Any]:
+    described = {**required, **(optional or {})}
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "description": text} for name, text in described.items()},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+TOOLS: Mapping[str, ToolSpec] = {
+    spec.name: spec
+    for spec in (
+        ToolSpec(
+            "bash",
+            "Run a shell command in the workspace and return its output and exit code.",
+            _parameters({"command": "The command to run with bash."}),
+        ),
+        ToolSpec(
+            "read_file",
+            "Read a text file of the workspace, with line numbers.",
+            _parameters({"path": "Path relative to the workspace."}),
+        ),
+        ToolSpec(
+            "write_file",
+            "Write a whole file, creating folders as needed and replacing what was there.",
+            _parameters({"path": "Path relative to the workspace.", "content": "The whole new content."}),
+        ),
+        ToolSpec(
+            "edit_file",
+            "Replace one exact piece of text in a file. The old text must occur exactly once.",
+            _parameters({"path": "Path relative to the workspace.", "old": "Text to find.", "new": "Replacement."}),
+        ),
+        ToolSpec(
+            "search",
+            "Search the workspace's files for a regular expression; returns path:line: text.",
+            _parameters(
+                {"pattern": "Extended regular expression, as in grep -E."}, {"path": "Folder or file to search in."}
+            ),
+        ),
+        ToolSpec(
+            "list_files",
+            "List the files of the workspace, or of one of its folders.",
+            _parameters({}, {"path": "Folder to list."}),
+        ),
+    )
+}
+"""Tools by name."""
