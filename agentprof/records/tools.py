@@ -75,3 +75,22 @@ TOOLS: Mapping[str, ToolSpec] = {
     )
 }
 """Tools by name."""
+
+
+def check_arguments(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """What is wrong with the arguments of a call, in one line for people and models alike; None if nothing is.
+
+    Checks the tool's name, then required, unknown and non-text arguments.
+    """
+    spec = TOOLS.get(name)
+    if spec is None:
+        return f'"{name}" is not a tool. Tools: {", ".join(TOOLS)}.'
+    known = list(spec.parameters["properties"])
+    missing = [key for key in spec.parameters["required"] if key not in arguments]
+    if missing:
+        return f"{name} needs {' and '.join(missing)}"
+    unknown = [key for key in arguments if key not in known]
+    if unknown:
+        return f'{name} takes no "{unknown[0]}". It takes: {", ".join(known)}.'
+    wrong = [key for key, value in arguments.items() if not isinstance(value, str)]
+    return f"{name}: {wrong[0]} must be text" if wrong else None
