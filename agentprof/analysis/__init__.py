@@ -1,1 +1,1 @@
-"""What spans say: frames, ledger, rates and cautions, as pure functions of the trace. No files, clock, network, print."""
+"""What spans say: frames, ledger, rates and cautions, as pure functions. No files, clock, network, print."""

@@ -60,9 +60,10 @@ class ServerReport:
 class CallFrame:
     """The figures of one call. Times in nanoseconds; None means not measured.
 
-    retry_ns: failed attempts and their back-off. decode_parts_ns: decode time by what the tokens were. wait_ns: the `first_token_wait` span. first_read_tokens: n₁, the
-    tokens of the first read that carried any. rows: the ledger rows that this call measures, whether or not it spent
-    time in them. arguments in `tool_calls` are parsed; None where they aren't a JSON object.
+    decode_parts_ns: decode time by what the tokens were. retry_ns: failed attempts and their back-off. wait_ns: the
+    `first_token_wait` span. first_read_tokens: n₁, the tokens of the first read that carried any. rows: the ledger
+    rows that this call measures, whether or not it spent time in them. `arguments` in tool_calls are parsed; None
+    where they aren't a JSON object.
     """
 
     ref: SpanRef
@@ -102,8 +103,8 @@ class CallFrame:
     rows: frozenset[str]
 
     @property
-    def is_buffered(self) -> bool:
-        """Whether its generation can't be split."""
+    def is_unsplit(self) -> bool:
+        """Whether its generation can't be split: buffered, or no token event at all."""
         return BUFFERED in self.flags or self.generation_ns is not None
 
     @property
@@ -141,16 +142,11 @@ def _call_frame(tree: Tree, chat: Span) -> CallFrame:
     for attempt in tree.below(chat):
         below.extend(tree.below(attempt))
     times = _times(below)
-    flags = attributes.words(chat, semconv.FLAGS)
+    attempts = attributes.size(chat, semconv.ATTEMPTS) or max(
+        1, sum(word_of(span) == semconv.ATTEMPT for span in below)
+    )
     pool_wait_ns = attributes.size(chat, semconv.POOL_WAIT_NS)
     connect_ns = times.get(semconv.CONNECT)
-    wait_ns = times.get(semconv.FIRST_TOKEN_WAIT)
-    is_whole = BUFFERED in flags or semconv.GENERATION in times
-    decode_ns = times.get(semconv.DECODE)
-    if decode_ns is None and wait_ns is not None and attributes.size(chat, semconv.TTFT_NS) is not None:
-        decode_ns = 0  # one token event: first and last are the same
-    frame_attempts = attributes.size(chat, semconv.ATTEMPTS)
-    attempts = sum(word_of(span) == semconv.ATTEMPT for span in below)
     finishes = attributes.words(chat, semconv.FINISH_REASONS)
     return CallFrame(
         ref=chat.ref,
@@ -162,15 +158,15 @@ def _call_frame(tree: Tree, chat: Span) -> CallFrame:
         pool_wait_ns=pool_wait_ns,
         connect_ns=None if connect_ns is None else max(0, connect_ns - (pool_wait_ns or 0)),
         send_ns=times.get(semconv.SEND),
-        wait_ns=wait_ns,
+        wait_ns=times.get(semconv.FIRST_TOKEN_WAIT),
         ttft_ns=attributes.size(chat, semconv.TTFT_NS),
         ttfo_ns=attributes.size(chat, semconv.TTFO_NS),
         first_event_ns=attributes.size(chat, semconv.FIRST_EVENT_NS),
-        decode_ns=None if is_whole else decode_ns,
+        decode_ns=_decode_ns(chat, times),
         decode_parts_ns=_decode_parts(chat),
         generation_ns=times.get(semconv.GENERATION),
         tail_ns=times.get(semconv.TAIL),
-        retry_ns=_retry_ns(below, frame_attempts or 1),
+        retry_ns=_retry_ns(below, attempts),
         rtt_ns=attributes.size(chat, semconv.RTT_NS),
         gateway_ns=attributes.size(chat, semconv.GATEWAY_NS),
         server=_server_report(chat),
@@ -184,9 +180,9 @@ def _call_frame(tree: Tree, chat: Span) -> CallFrame:
         peak_interval_tok_s=attributes.number(chat, semconv.PEAK_INTERVAL_TOK_S),
         finish=finishes[0] if finishes else None,
         tool_calls=_tool_calls(chat),
-        attempts=frame_attempts or max(1, attempts),
+        attempts=attempts,
         error=_error(chat),
-        flags=flags,
+        flags=attributes.words(chat, semconv.FLAGS),
         rows=_rows(chat, times, has_attempts=len(tree.below(chat)) > 0),
     )
 
@@ -199,6 +195,14 @@ def _times(spans: Sequence[Span]) -> dict[str, int]:
         if word in WIRE_LEAVES:
             times[word] = times.get(word, 0) + max(0, span.duration_ns)
     return times
+
+
+def _decode_ns(chat: Span, times: Mapping[str, int]) -> int | None:
+    """First token event to last; 0 where they are the same one, None where generation can't be split."""
+    if BUFFERED in attributes.words(chat, semconv.FLAGS) or semconv.GENERATION in times:
+        return None
+    has_token = semconv.FIRST_TOKEN_WAIT in times and attributes.size(chat, semconv.TTFT_NS) is not None
+    return times.get(semconv.DECODE, 0 if has_token else None)
 
 
 def _step(tree: Tree, chat: Span) -> int | None:
@@ -238,10 +242,10 @@ def _tool_calls(chat: Span) -> tuple[Mapping[str, Any], ...]:
         calls = json.loads(attributes.text(chat, semconv.TOOL_CALLS) or "[]")
     except ValueError:
         return ()
-    if not isinstance(calls, list):
-        return ()
     return tuple(
-        {"name": call.get("name"), "arguments": _parsed(call.get("arguments"))} for call in calls if isinstance(call, dict)
+        {"name": call.get("name"), "arguments": _parsed(call.get("arguments"))}
+        for call in (calls if isinstance(calls, list) else ())
+        if isinstance(call, dict)
     )
 
 

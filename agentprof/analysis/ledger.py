@@ -98,9 +98,7 @@ def critical_path(tree: Tree) -> list[Segment]:
 def _owners(tree: Tree, owned: Segment) -> Iterator[Segment]:
     """Divide what a span owns between the spans directly below it and, where none is left, itself."""
     inside = [
-        span
-        for span in tree.below(owned.span)
-        if max(span.start_ns, owned.start_ns) < min(span.end_ns, owned.end_ns)
+        span for span in tree.below(owned.span) if max(span.start_ns, owned.start_ns) < min(span.end_ns, owned.end_ns)
     ]
     by_end = sorted(inside, key=lambda span: span.end_ns)
     running: list[tuple[int, int, int, Span]] = []  # those that end at the cursor or later: the last finisher first
@@ -167,7 +165,10 @@ def _splits(
         row: {part: parts[row].get(part, 0 if is_known else None) for part, is_known in keys.items()}
         for row, keys in known.items()
     }
-    return splits | {"tool": dict(sorted(parts["tool"].items(), key=lambda part: (-part[1], part[0])))}
+    splits["tool"] = {
+        name: parts["tool"][name] for name in sorted(parts["tool"], key=lambda name: (-parts["tool"][name], name))
+    }
+    return splits
 
 
 def _rows_of(segment: Segment, call: CallFrame | None) -> Iterator[tuple[str, int]]:
@@ -215,14 +216,14 @@ def _overlaps(segment: Segment, parts: Mapping[str, int | None]) -> dict[str, in
     span = segment.span
     room = span.duration_ns
     lengths: dict[str, int] = {}
-    for part in reversed(parts):
+    for part in reversed(list(parts)):
         ns = parts[part]
         if ns is not None:
             lengths[part] = min(ns, room)
             room -= lengths[part]
     inside: dict[str, int] = {}
     start_ns = span.start_ns
-    for part in reversed(lengths):
+    for part in reversed(list(lengths)):
         end_ns = start_ns + lengths[part]
         inside[part] = max(0, min(end_ns, segment.end_ns) - max(start_ns, segment.start_ns))
         start_ns = end_ns

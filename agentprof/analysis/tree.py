@@ -82,11 +82,14 @@ class Tree:
             yield from (span for span in spans if word_of(span) == word)
 
 
+def _identity(span: Span) -> tuple[int, int, str]:
+    return span.ref.trace_id, span.ref.span_id, span.name
+
+
 def in_order(spans: Iterable[Span]) -> list[Span]:
     """Spans by start, then end, then id: the same whatever order they were written in. A repeated id is kept once."""
-    ordered = sorted(spans, key=lambda span: (span.start_ns, span.end_ns, span.ref.trace_id, span.ref.span_id, span.name))
     kept: dict[SpanRef, Span] = {}
-    for span in ordered:
+    for span in sorted(spans, key=lambda span: (span.start_ns, span.end_ns, *_identity(span))):
         kept.setdefault(span.ref, span)
     return list(kept.values())
 
