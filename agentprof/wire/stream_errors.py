@@ -1,0 +1,52 @@
+"""Errors that servers send inside a stream, or instead of one under HTTP 200."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agentprof.wire.text import join_surrogates
+
+_MAX_CHARS = 1000
+_OVERFLOW = re.compile(
+    r"context[ _](?:length|size|window)|contextwindow|maximum context|exceed_context|max_model_len"
+    r"|(?:prompt|input) is too long|too many (?:input )?tokens in|longer than the model|input token count",
+    re.IGNORECASE,
+)
+
+
+def error_text(payload: Mapping[str, Any], *, is_error_event: bool) -> str | None:
+    """The error that a chunk reports, in one line; None where it reports none.
+
+    Read from `error` (a null, empty or false one is none), from vLLM's `object: error`, and, for an event named
+    `error` or a body without framing, from `message` or `detail`.
+    """
+    if error := payload.get("error"):
+        return one_line(error)
+    is_error_object = payload.get("object") == "error"
+    has_words = any(payload.get(key) for key in ("message", "detail", "msg"))
+    if is_error_object or (is_error_event and has_words and not payload.get("choices")):
+        return one_line(payload)
+    return None
+
+
+def is_context_overflow(text: str) -> bool:
+    """Whether a server's error says that the prompt, or prompt and answer together, didn't fit the context."""
+    return _OVERFLOW.search(text) is not None
+
+
+def one_line(error: object) -> str:
+    """An error as text: its message with type and code behind it where it has them, at most 1,000 characters."""
+    names: list[str] = []
+    if isinstance(error, Mapping):
+        names = [str(error[key]) for key in ("type", "code") if isinstance(error.get(key), (str, int)) and error[key]]
+        error = next((error[key] for key in ("message", "detail", "msg") if error.get(key)), error)
+    try:
+        text = str(error)
+    except RecursionError:
+        text = "an error nested too deeply to print"
+    line = join_surrogates(" ".join(text.split()))
+    if names:
+        line += f" ({', '.join(dict.fromkeys(names))})"
+    return line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…"
