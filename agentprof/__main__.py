@@ -1,0 +1,5 @@
+"""`python -m agentprof`."""
+
+from agentprof.cli.main import main
+
+main()

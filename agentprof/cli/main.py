@@ -1,0 +1,72 @@
+"""The `agentprof` command: its subcommands, and the one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from agentprof import __version__
+from agentprof.errors import AgentprofError, ExitCode
+
+_COMMANDS = {
+    "replay": ("agentprof.cli.replay", "replay"),
+    "explain": ("agentprof.cli.explain", "explain"),
+    "runs": ("agentprof.cli.runs", "runs"),
+    "validate": ("agentprof.cli.validate", "validate"),
+    "serve": ("agentprof.cli.serve", "serve"),
+}
+"""Command → module and object; imported when used, so that `--help` is quick."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="agentprof")
+def cli() -> None:
+    """Where does an agent's time go when it runs on a served model?
+
+    \b
+    Example:
+      agentprof replay scenarios/fix-failing-test.yaml --backend local
+      agentprof explain runs/LATEST
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; every expected error is one line on stderr."""
+    try:
+        result = cli.main(args=arguments, prog_name="agentprof", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("agentprof: interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.BAD_INPUT
+    except AgentprofError as error:
+        click.echo(f"agentprof: {error}", err=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        click.echo("agentprof: interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:  # `agentprof explain … | head`
+        sys.stderr.close()
+        return ExitCode.OK
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run())

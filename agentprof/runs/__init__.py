@@ -1,0 +1,1 @@
+"""Runs: what one command does, traced through OpenTelemetry and kept in a run folder."""

@@ -1,0 +1,232 @@
+"""Sessions' spans through the OpenTelemetry SDK: to the run folder always, to an OTLP endpoint where asked.
+
+The only module that imports OpenTelemetry. Spans arrive finished, with ids reserved before; the id generator hands
+those out. The run folder takes them synchronously and loses none; the live export is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from agentprof import __version__
+from agentprof.clock import ANCHOR
+from agentprof.errors import InputError
+from agentprof.records.spans import Arrivals, Span, SpanRef
+
+_KINDS = {
+    "internal": SpanKind.INTERNAL,
+    "client": SpanKind.CLIENT,
+    "server": SpanKind.SERVER,
+    "producer": SpanKind.PRODUCER,
+    "consumer": SpanKind.CONSUMER,
+}
+_EXPORT_TIMEOUT_S = 5
+_EXPORT_QUEUE = 65_536
+
+
+class _ReservedIds(IdGenerator):
+    """Hands the SDK the ids that were reserved for the span being made."""
+
+    def __init__(self) -> None:
+        self.random = RandomIdGenerator()
+        self.next = SpanRef(0, 0)
+
+    def generate_trace_id(self) -> int:
+        return self.next.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.next.span_id
+
+
+class _PerTrace(SpanProcessor):
+    """Keeps each trace's finished spans until its session is written."""
+
+    def __init__(self) -> None:
+        self.spans: dict[int, list[ReadableSpan]] = defaultdict(list)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        context = span.get_span_context()
+        if context is not None:
+            self.spans[context.trace_id].append(span)
+
+
+class _CountingExporter(SpanExporter):
+    """Counts what the endpoint took, since the batch processor drops in silence."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self.exported = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self.exported += len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportCounts:
+    """Spans made, and spans that the OTLP endpoint acknowledged (None without one)."""
+
+    created: int
+    exported: int | None
+    endpoint: str | None
+
+
+class Tracing:
+    """The process's tracer. `otlp_endpoint`: a base URL or a full /v1/traces URL; the OTEL_* variables work too."""
+
+    def __init__(self, resource: Mapping[str, str], otlp_endpoint: str | None = None) -> None:
+        if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+            raise InputError("OTEL_SDK_DISABLED=true turns off the spans that agentprof measures with; unset it.")
+        # Export failures are counted and reported in one line by us; the SDK would log a traceback for each.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        self._ids = _ReservedIds()
+        self._kept = _PerTrace()
+        self._created = 0
+        self._provider = TracerProvider(
+            sampler=ALWAYS_ON,
+            resource=Resource.create({"service.name": "agentprof", "service.version": __version__, **resource}),
+            id_generator=self._ids,
+            span_limits=SpanLimits(max_attributes=128, max_events=128, max_attribute_length=SpanLimits.UNSET),
+            shutdown_on_exit=False,
+        )
+        self._provider.add_span_processor(self._kept)
+        self.endpoint = _endpoint(otlp_endpoint)
+        self._exporter: _CountingExporter | None = None
+        if self.endpoint is not None:
+            explicit = self.endpoint if otlp_endpoint else None
+            self._exporter = _CountingExporter(OTLPSpanExporter(endpoint=explicit, timeout=_EXPORT_TIMEOUT_S))
+            self._provider.add_span_processor(
+                BatchSpanProcessor(self._exporter, max_queue_size=_EXPORT_QUEUE, schedule_delay_millis=1000)
+            )
+        self._tracer = self._provider.get_tracer("agentprof", __version__)
+
+    def new_session(self) -> SessionRecorder:
+        """A recorder with a trace of its own."""
+        return SessionRecorder(self, self._ids.random.generate_trace_id())
+
+    def new_ref(self, trace_id: int) -> SpanRef:
+        """A fresh span id in a trace."""
+        return SpanRef(trace_id, self._ids.random.generate_span_id())
+
+    def add(self, span: Span) -> None:
+        """Make a finished span."""
+        parent = span.parent
+        context = None
+        if parent is not None:
+            parent_context = SpanContext(parent.trace_id, parent.span_id, False, TraceFlags(TraceFlags.SAMPLED))
+            context = trace.set_span_in_context(NonRecordingSpan(parent_context))
+        else:
+            context = trace.set_span_in_context(trace.INVALID_SPAN)
+        self._ids.next = span.ref
+        made = self._tracer.start_span(
+            span.name,
+            context=context,
+            kind=_KINDS[span.kind],
+            attributes=span.attributes,
+            start_time=ANCHOR.to_wall_ns(span.start_ns),
+        )
+        if span.error is not None:
+            made.set_status(Status(StatusCode.ERROR, span.error))
+        made.end(ANCHOR.to_wall_ns(span.end_ns))
+        self._created += 1
+
+    def take(self, trace_id: int) -> list[ReadableSpan]:
+        """All spans of a trace, which are then forgotten."""
+        return self._kept.spans.pop(trace_id, [])
+
+    @property
+    def resource(self) -> Mapping[str, object]:
+        """The resource attributes that every span carries."""
+        return self._provider.resource.attributes
+
+    def close(self) -> ExportCounts:
+        """Flush what the endpoint will still take, within seconds, and count."""
+        self._provider.force_flush(_EXPORT_TIMEOUT_S * 1000)
+        self._provider.shutdown()
+        return ExportCounts(self._created, self._exporter.exported if self._exporter else None, self.endpoint)
+
+
+@dataclass(slots=True)
+class SessionRecorder:
+    """The recorder of one session: spans to OpenTelemetry, arrivals and content kept until the session is written."""
+
+    _tracing: Tracing
+    trace_id: int
+    arrivals: list[Arrivals] = field(default_factory=list)
+    contents: list[tuple[SpanRef, str, object]] = field(default_factory=list)
+    has_content: bool = False
+    created: int = 0
+
+    def reserve(self) -> SpanRef:
+        """A new id in this session's trace."""
+        return self._tracing.new_ref(self.trace_id)
+
+    def add(self, span: Span) -> None:
+        """Record a finished span."""
+        self._tracing.add(span)
+        self.created += 1
+
+    def add_arrivals(self, arrivals: Arrivals) -> None:
+        """Keep the token arrivals of one attempt."""
+        self.arrivals.append(arrivals)
+
+    def add_content(self, span: SpanRef, kind: str, content: object) -> None:
+        """Keep content, where the run captures it."""
+        if self.has_content:
+            self.contents.append((span, kind, content))
+
+    def take_spans(self) -> list[Span]:
+        """The finished spans, wall-anchored, as the SDK kept them."""
+        return [_to_span(span) for span in self._tracing.take(self.trace_id)]
+
+
+def _to_span(span: ReadableSpan) -> Span:
+    context, parent = span.get_span_context(), span.parent
+    if context is None or span.start_time is None or span.end_time is None:
+        raise AssertionError("the SDK keeps finished spans only")
+    kind = next(name for name, value in _KINDS.items() if value is span.kind)
+    error = span.status.description or "error" if span.status.status_code is StatusCode.ERROR else None
+    return Span(
+        SpanRef(context.trace_id, context.span_id),
+        SpanRef(parent.trace_id, parent.span_id) if parent is not None else None,
+        span.name,
+        span.start_time,
+        span.end_time,
+        kind,  # type: ignore[arg-type]  # a key of _KINDS
+        dict(span.attributes or {}),  # type: ignore[arg-type]  # only what `add` accepted
+        error,
+    )
+
+
+def _endpoint(given: str | None) -> str | None:
+    """Where spans go live; None = nowhere. A base URL gets /v1/traces, as the OTLP specification says."""
+    if given is not None:
+        parts = urlsplit(given)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise InputError(f"--otlp-endpoint: {given!r} is not an http(s) URL, such as http://127.0.0.1:4318")
+        return given if parts.path.strip("/") else given.rstrip("/") + "/v1/traces"
+    if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") not in {"otlp", ""}:
+        return None
+    return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None

@@ -1,0 +1,164 @@
+"""One call to a served model: a streamed chat completion through the openai client, retried by us, traced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import openai
+
+from agentprof.clock import now_ns
+from agentprof.errors import CallError, InputError
+from agentprof.records.backend import Backend, Engine
+from agentprof.records.call import CallResult, ChatRequest
+from agentprof.records.spans import Recorder, SpanRef
+from agentprof.wire import dialects
+from agentprof.wire.assemble import assemble
+from agentprof.wire.call_spans import Attempt, CallTrace, record_call
+from agentprof.wire.failures import Failure, RetryPolicy, backoff_ns, classify, is_overflow
+from agentprof.wire.figures import failure as stream_failure
+from agentprof.wire.figures import measure
+from agentprof.wire.transport import EXCHANGE, Exchange, StampingTransport
+
+
+def api_key(backend: Backend) -> str | None:
+    """The backend's key from the environment; None where it needs none. Raises InputError if the variable is unset."""
+    if backend.api_key_env is None:
+        return None
+    key = os.environ.get(backend.api_key_env, "")
+    if not key:
+        raise InputError(
+            f'backend "{backend.name}": the environment variable {backend.api_key_env} is not set; '
+            f"export it, or remove api_key_env if the server needs no key."
+        )
+    return key
+
+
+class ChatClient:
+    """Calls one backend. Keep one per run: it owns the connection pool. Close it when done."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        engine: Engine,
+        *,
+        retry: RetryPolicy | None = None,
+        transport: StampingTransport | None = None,
+    ) -> None:
+        self.backend = backend
+        self.engine = engine
+        self._retry = retry or RetryPolicy()
+        key = api_key(backend)
+        self._headers: dict[str, Any] = {} if key else {"Authorization": openai.Omit()}
+        self._openai = openai.AsyncOpenAI(
+            api_key=key or "none",
+            base_url=backend.base_url,
+            max_retries=0,
+            timeout=None,
+            http_client=httpx2.AsyncClient(transport=transport or StampingTransport()),
+        )
+        parts = urlsplit(backend.base_url)
+        self.host = parts.hostname or ""
+        self.port = parts.port or (443 if parts.scheme == "https" else 80)
+
+    @property
+    def address(self) -> str:
+        """Host and port, for messages."""
+        return f"{self.host}:{self.port}"
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._openai.close()
+
+    async def call(
+        self,
+        request: ChatRequest,
+        *,
+        recorder: Recorder,
+        parent: SpanRef,
+        prepared_from_ns: int,
+        on_phase: Callable[[str], None] | None = None,
+        on_events: Callable[[int], None] | None = None,
+    ) -> CallResult:
+        """Make one call and record its spans, `prepare` included, which began at `prepared_from_ns`.
+
+        Raises CallError when it failed for good, after its retries. Whatever happens, cancellation included, the
+        call's spans are recorded exactly once.
+        """
+        trace = CallTrace(recorder.reserve(), parent, prepared_from_ns, request, self.backend, (self.host, self.port))
+        try:
+            while True:
+                attempt = Attempt(Exchange(on_events=on_events), now_ns())
+                trace.attempts.append(attempt)
+                if on_phase is not None:
+                    on_phase("waiting for the model")
+                await self._attempt(request, attempt, trace.ref.traceparent)
+                if attempt.failure is None:
+                    break
+                wait_ns = backoff_ns(attempt.failure, len(trace.attempts), self._retry)
+                if wait_ns is None:
+                    break
+                if on_phase is not None:
+                    on_phase(f"retry in {wait_ns / 1e9:.1f} s: {attempt.failure.kind}")
+                await asyncio.sleep(wait_ns / 1e9)
+        except asyncio.CancelledError:
+            trace.cancel(now_ns())
+            raise
+        finally:
+            record_call(trace, recorder)
+        failed = trace.attempts[-1].failure
+        if failed is not None:
+            raise CallError(failed.kind, f'backend "{self.backend.name}": {failed.message}')
+        return trace.result()
+
+    async def _attempt(self, request: ChatRequest, attempt: Attempt, traceparent: str) -> None:
+        """Send one request; leaves the reply or the failure in `attempt`."""
+        exchange = attempt.exchange
+        EXCHANGE.set(exchange)
+        body = b""
+        try:
+            async with self._openai.chat.completions.with_streaming_response.create(
+                **self._arguments(request), extra_headers={"traceparent": traceparent, **self._headers}
+            ) as response:
+                pieces = [piece async for piece in response.http_response.aiter_raw()]
+                body = b"".join(pieces)
+        except (openai.APIError, httpx2.HTTPError) as error:
+            attempt.fail(classify(error, exchange, self.address), now_ns())
+            return
+        attempt.end_ns = exchange.ended_ns or now_ns()
+        attempt.reply = assemble(body, exchange.reads)
+        failed = stream_failure(attempt.reply, has_clean_eof=exchange.has_clean_eof)
+        if failed is not None:
+            kind, message = failed
+            kind = "context_overflow" if is_overflow(message) else kind
+            attempt.failure = Failure(kind, message, is_retryable=False)
+        attempt.figures = measure(
+            attempt.reply,
+            start_ns=attempt.start_ns,
+            end_ns=attempt.end_ns,
+            forced_tokens=request.forced_tokens,
+        )
+
+    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
+        """The request as the openai client takes it."""
+        arguments: dict[str, Any] = {
+            "model": self.backend.model,
+            "messages": list(request.messages),
+            "stream": True,
+            "stream_options": dialects.stream_options(self.engine),
+            "max_tokens": request.forced_tokens or request.max_tokens,
+            "extra_body": {**dialects.request_fields(self.engine, request), **self.backend.extra_body},
+        }
+        if request.tools:
+            arguments["tools"] = list(request.tools)
+            # Under a forced length nobody runs the calls, and a parser that waits for one withholds tokens.
+            arguments["tool_choice"] = "none" if request.forced_tokens is not None else "auto"
+        if request.temperature is not None:
+            arguments["temperature"] = request.temperature
+        if request.seed is not None:
+            arguments["seed"] = request.seed
+        return arguments
