@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from agentprof.records.durations import parse_duration
 
 DurationNs = Annotated[int, BeforeValidator(parse_duration)]
 """Nanoseconds, written as `250ms`, `60s`, `10m` or `1h`."""
+
+PositiveNs = Annotated[DurationNs, Field(gt=0)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+"""A whole number from 1; text, fractions and truth values aren't taken for one."""
 
 Mode = Literal["scripted", "live"]
 Length = Literal["forced", "free"]
@@ -30,15 +34,33 @@ class ToolUse(Written):
     name: str
     arguments: dict[str, Any]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_tool_and_arguments(cls, written: Any) -> Any:
+        if not isinstance(written, dict) or written.keys() == {"name", "arguments"}:
+            return written
+        if len(written) != 1:
+            raise ValueError(
+                f"one call names one tool; found {', '.join(written) or 'nothing'}. Give each its own dash."
+            )
+        ((name, arguments),) = written.items()
+        if not isinstance(arguments, dict | None):
+            raise ValueError(f"{name} takes its arguments by name, such as {{command: …}} or {{path: …}}")
+        return {"name": name, "arguments": arguments or {}}
+
 
 class Step(Written):
-    """One scripted step: one model call, and the tools that it asks for or the answer that it gives."""
+    """One scripted step: one model call, and the tools that it asks for or the answer that it gives.
+
+    `text` is what the model says beside its calls; an `answer` ends the turn. `output_tokens` is the length that is
+    forced in `length: forced`.
+    """
 
     reasoning: str | None = None
     text: str | None = None
     calls: tuple[ToolUse, ...] = ()
     answer: str | None = None
-    output_tokens: Annotated[int, Field(ge=1)] | None = None
+    output_tokens: Count | None = None
 
 
 class Turn(Written):
@@ -52,19 +74,19 @@ class Turn(Written):
 class Limits(Written):
     """What a session may spend. Times in nanoseconds; memory and output per tool call, in bytes."""
 
-    session: DurationNs = 600_000_000_000
-    steps: Annotated[int, Field(ge=1)] = 40
-    tool: DurationNs = 60_000_000_000
-    output_tokens: Annotated[int, Field(ge=1)] = 4096
-    tool_output_bytes: Annotated[int, Field(ge=256)] = 16_384
-    tool_memory_mib: Annotated[int, Field(ge=64)] = 4096
+    session: PositiveNs = 600_000_000_000
+    steps: Count = 40
+    tool: PositiveNs = 60_000_000_000
+    output_tokens: Count = 4096
+    tool_output_bytes: Annotated[int, Field(strict=True, ge=256)] = 16_384
+    tool_memory_mib: Annotated[int, Field(strict=True, ge=64)] = 4096
 
 
 class Sampling(Written):
     """What is asked of the sampler; absent values aren't sent."""
 
-    temperature: Annotated[float, Field(ge=0)] | None = 0.0
-    seed: int | None = 7
+    temperature: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = 0.0
+    seed: Annotated[int, Field(strict=True)] | None = 7
 
 
 class Scenario(Written):

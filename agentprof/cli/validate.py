@@ -1,0 +1,52 @@
+"""`agentprof validate`: are these scenario and backend files right?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from agentprof.errors import ExitCode, InputError
+from agentprof.records.backend import Backend
+from agentprof.records.loading import load_written
+from agentprof.records.scenario import Scenario
+
+
+@click.command(epilog="\b\nExample:\n  agentprof validate scenarios/*.yaml backends.yaml")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
+def validate(files: tuple[Path, ...]) -> None:
+    """Check scenario and backend files, and say what each one holds.
+
+    A file with a `backends` key is read as backends, any other as a scenario. Problems go to standard error, one line
+    each, with the file and line; the exit code is then 2.
+    """
+    is_bad = False
+    for path in files:
+        try:
+            written = load_written(path)
+        except InputError as error:
+            is_bad = True
+            click.echo(str(error), err=True)
+        else:
+            click.echo(f"{path}: {_summary(written)}")
+    sys.exit(ExitCode.BAD_INPUT if is_bad else ExitCode.OK)
+
+
+def _summary(written: Scenario | Mapping[str, Backend]) -> str:
+    if not isinstance(written, Scenario):
+        names = ", ".join(f"{backend.name} ({backend.model} at {backend.base_url})" for backend in written.values())
+        return f"{_count(len(written), 'backend')}: {names}"
+    steps = sum(len(turn.steps) for turn in written.turns)
+    parts = [
+        _count(len(written.turns), "turn"),
+        _count(steps, "step") if written.mode == "scripted" else "steps up to the model",
+        f"tools {', '.join(written.tools)}" if written.tools else "no tools",
+        _count(len(written.checks), "check"),
+    ]
+    return f"{written.mode} scenario {written.name}: {'; '.join(parts)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

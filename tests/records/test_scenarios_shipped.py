@@ -1,0 +1,121 @@
+"""The scenarios that ship: checks fail before and pass after, scripted calls succeed, and sizes hold."""
+
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from agentprof.agent.tools import ToolLimits, ToolResult, execute
+from agentprof.agent.workspace import Workspace, copy_workspace, remove_workspace
+from agentprof.records.loading import load_scenario
+from agentprof.records.scenario import Scenario, Step
+from agentprof.records.tools import TOOLS
+
+SHIPPED = Path(__file__).parents[2] / "scenarios"
+CHARS_PER_TOKEN = 3.8
+
+
+@dataclasses.dataclass
+class Rehearsal:
+    """What came of running a scenario's trajectory without a model: characters of each call's prompt, tool results."""
+
+    prompt_chars: list[int]
+    results: list[list[ToolResult]]
+
+    @property
+    def last_prompt_tokens(self) -> float:
+        return self.prompt_chars[-1] / CHARS_PER_TOKEN
+
+
+def limits_of(scenario: Scenario) -> ToolLimits:
+    limits = scenario.limits
+    return ToolLimits(limits.tool, limits.tool_memory_mib, limits.tool_output_bytes)
+
+
+def run_checks(scenario: Scenario, workspace: Workspace) -> list[int | None]:
+    async def run() -> list[int | None]:
+        limits = limits_of(scenario)
+        return [(await execute("bash", {"command": c}, workspace, limits, None)).exit_code for c in scenario.checks]
+
+    return asyncio.run(run())
+
+
+async def run_step(step: Step, workspace: Workspace, limits: ToolLimits) -> list[ToolResult]:
+    calls = (execute(use.name, use.arguments, workspace, limits, None) for use in step.calls)
+    return list(await asyncio.gather(*calls))
+
+
+def rehearse(scenario: Scenario, workspace: Workspace) -> Rehearsal:
+    tools = sum(len(json.dumps(TOOLS[name].definition())) for name in scenario.tools)
+    rehearsal = Rehearsal([], [])
+    prompt = len(scenario.system_text) + tools
+    for turn in scenario.turns:
+        prompt += len(turn.user)
+        for step in turn.steps:
+            rehearsal.prompt_chars.append(prompt)
+            results = asyncio.run(run_step(step, workspace, limits_of(scenario)))
+            rehearsal.results.append(results)
+            calls = sum(len(json.dumps(use.arguments)) + len(use.name) for use in step.calls)
+            prompt += len(step.text or "") + len(step.answer or "") + calls + sum(len(r.output) for r in results)
+    return rehearsal
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+def test_checks_fail_before_and_pass_after_the_scripted_steps(name: str) -> None:
+    scenario = load_scenario(SHIPPED / f"{name}.yaml")
+    assert scenario.name == name
+    assert scenario.checks
+    workspace = copy_workspace(scenario.workspace)
+    try:
+        assert all(code != 0 for code in run_checks(scenario, workspace))
+        rehearsal = rehearse(scenario, workspace)
+        errors = [result.output for results in rehearsal.results for result in results if result.is_error]
+        assert errors == []
+        assert not any(result.is_truncated for results in rehearsal.results for result in results)
+        assert run_checks(scenario, workspace) == [0] * len(scenario.checks)
+    finally:
+        remove_workspace(workspace)
+    smallest, largest = PROMPT_TOKENS[name]
+    assert smallest <= rehearsal.last_prompt_tokens <= largest
+
+
+PROMPT_TOKENS = {
+    "fix-failing-test": (1_200, 2_500),
+    "add-feature": (2_000, 3_200),
+}
+"""Bounds of the last call's prompt: what the embedded engine on a CPU can take, and what is meant to be long."""
+
+
+def test_each_shipped_scenario_has_a_size() -> None:
+    assert PROMPT_TOKENS.keys() == {path.stem for path in SHIPPED.glob("*.yaml")}
+
+
+def test_the_demo_is_small_enough_for_a_cpu() -> None:
+    scenario = load_scenario(SHIPPED / "fix-failing-test.yaml")
+    steps = [step for turn in scenario.turns for step in turn.steps]
+    assert 4 <= len(steps) <= 6
+    assert max(len(step.calls) for step in steps) == 2
+    assert all(24 <= (step.output_tokens or 0) <= 64 for step in steps)
+    assert scenario.limits.session == 300 * 10**9
+
+
+def test_the_feature_is_built_with_parallel_calls_over_two_turns() -> None:
+    scenario = load_scenario(SHIPPED / "add-feature.yaml")
+    steps = [step for turn in scenario.turns for step in turn.steps]
+    assert len(scenario.turns) == 2
+    assert scenario.turns[1].think > 0
+    assert 6 <= len(steps) <= 9
+    groups = [{use.name for use in step.calls} for step in steps if len(step.calls) > 1]
+    assert {"read_file"} in groups
+    assert {"write_file", "edit_file"} in groups
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_parallel_calls_do_not_touch_one_file_twice(path: Path) -> None:
+    """Two edits of one file at once would report line numbers that depend on which came first."""
+    for turn in load_scenario(path).turns:
+        for step in turn.steps:
+            written = [use.arguments["path"] for use in step.calls if use.name in ("edit_file", "write_file")]
+            assert len(written) == len(set(written))
