@@ -1,0 +1,66 @@
+"""Sending events: at once, in blocks, or all at the end, each stamped at the write that carries its last byte."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from agentprof.clock import now_ns
+from agentprof.serve.sim.chunks import Frame
+from agentprof.serve.sim.profile import Stream
+from agentprof.serve.sim.truth import RequestTruth
+
+
+class Outbox:
+    """The way of one response's events to its socket."""
+
+    def __init__(self, response: web.StreamResponse, stream: Stream, truth: RequestTruth) -> None:
+        self._response, self._truth = response, truth
+        self._block_bytes = stream.burst_bytes
+        self._burst_tokens = stream.burst_tokens
+        self._holds = stream.buffered or bool(stream.burst_bytes or stream.burst_tokens)
+        self._held: deque[Frame] = deque()
+        self._bytes = bytearray()
+        self._sent_of_first = 0  # bytes of the first held frame that are out already
+        self._held_tokens = 0
+        self.last_write_ns = now_ns()
+
+    async def send(self, frames: Sequence[Frame]) -> None:
+        """Send frames, or hold them back as the profile's buffering has it."""
+        if not frames:
+            return
+        if not self._holds:
+            data = frames[0].data if len(frames) == 1 else b"".join(frame.data for frame in frames)
+            self.last_write_ns = at_ns = now_ns()
+            await self._response.write(data)
+            self._truth.add(at_ns, frames)
+            return
+        for frame in frames:
+            self._held.append(frame)
+            self._bytes += frame.data
+            self._held_tokens += frame.tokens
+        if self._block_bytes is not None:
+            while len(self._bytes) >= self._block_bytes:
+                await self._write(self._block_bytes)
+        elif self._burst_tokens is not None and self._held_tokens >= self._burst_tokens:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send what is held."""
+        if self._bytes:
+            await self._write(len(self._bytes))
+        self._held_tokens = 0
+
+    async def _write(self, size: int) -> None:
+        data, self._bytes = bytes(self._bytes[:size]), self._bytes[size:]
+        self.last_write_ns = at_ns = now_ns()
+        await self._response.write(data)
+        room = size + self._sent_of_first
+        whole: list[Frame] = []
+        while self._held and len(self._held[0].data) <= room:
+            room -= len(self._held[0].data)
+            whole.append(self._held.popleft())
+        self._sent_of_first = room
+        self._truth.add(at_ns, whole)
