@@ -44,7 +44,7 @@ class ReplayProgress(Observer):
     def waiting(self, message: str) -> None:
         """Say what is waited for; in a log only when it changes."""
         if message != self._message and self._live is None:
-            self._console.print(message, highlight=False)
+            self._console.print(message, highlight=False, soft_wrap=True)
         self._message = message
 
     def planned(self, sessions: Sequence[PlannedSession]) -> None:
@@ -65,7 +65,7 @@ class ReplayProgress(Observer):
         steps = f"{status.step} step{'s' if status.step != 1 else ''}"
         line = f"{_title(status)}: {status.outcome}, {steps}, {status.session_tokens} tokens, {elapsed_s:.1f} s"
         eta = self._eta()
-        self._console.print(f"[{self._ended}/{self._total}] {line}{eta}", highlight=False, markup=False)
+        self._console.print(f"[{self._ended}/{self._total}] {line}{eta}", highlight=False, markup=False, soft_wrap=True)
 
     def _eta(self) -> str:
         """Time left, from the sessions that have ended and how far the running ones are."""

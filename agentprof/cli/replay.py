@@ -121,7 +121,8 @@ def _conclude(summary: ReplaySummary) -> int:
     if export.exported is not None and export.exported < export.created:
         lost = export.created - export.exported
         click.echo(
-            f"agentprof: {lost} of {export.created} spans did not reach {export.endpoint}; the run folder has them all.",
+            f"agentprof: {lost} of {export.created} spans did not reach {export.endpoint}; "
+            "the run folder has them all.",
             err=True,
         )
     if summary.spans_written != summary.spans_created:

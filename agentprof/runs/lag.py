@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agentprof.clock import now_ns
 
-_PERIOD_S = 0.005
+_PERIOD_NS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,7 @@ class LagMeter:
         return (time.process_time_ns() - self._started_cpu_ns) / wall_ns if wall_ns else 0.0
 
     async def _sample(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + _PERIOD_S
-            await asyncio.sleep(_PERIOD_S)
-            self._late_ns.append(max(0, round((loop.time() - due) * 1e9)))
+        while True:  # uvloop's own clock ticks in milliseconds, so ours is read
+            due_ns = now_ns() + _PERIOD_NS
+            await asyncio.sleep(_PERIOD_NS / 1e9)
+            self._late_ns.append(max(0, now_ns() - due_ns))

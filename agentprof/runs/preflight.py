@@ -72,21 +72,29 @@ async def make_ready(backend: Backend, on_wait: Callable[[str], None]) -> tuple[
 
     Waits while a server says that it is loading, ten minutes at most. Raises PreflightError, one line, otherwise.
     """
+    client = ChatClient(backend, "openai", retry=RetryPolicy(attempts=1))
+    try:
+        await _wait_until_ready(client, on_wait)
+        found = await fingerprint(backend)
+    except BaseException:
+        await client.close()
+        raise
+    client.engine = found.engine
+    client.retry = RetryPolicy()
+    return client, found
+
+
+async def _wait_until_ready(client: ChatClient, on_wait: Callable[[str], None]) -> None:
+    """Ping until a completion comes; the first call also warms the client itself up."""
     started_ns = now_ns()
     while True:
-        probe = ChatClient(backend, "openai", retry=RetryPolicy(attempts=1))
         try:
-            await ping(probe)
+            await ping(client)
         except CallError as error:
             if error.kind == "loading" and now_ns() - started_ns < _LOADING_LIMIT_S * 10**9:
-                on_wait(f'backend "{backend.name}" is loading its model')
+                on_wait(f'backend "{client.backend.name}" is loading its model')
                 await asyncio.sleep(1)
                 continue
-            # Many servers answer a wrong model name or body with 400 or 422.
             advice = _ADVICE.get(error.kind, "Does the server speak the OpenAI chat completions API?")
             raise PreflightError(f"{error.message.rstrip('.')}. {advice}") from None
-        finally:
-            await probe.close()
-        break
-    found = await fingerprint(backend)
-    return ChatClient(backend, found.engine), found
+        return

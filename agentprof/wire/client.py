@@ -39,7 +39,10 @@ def api_key(backend: Backend) -> str | None:
 
 
 class ChatClient:
-    """Calls one backend. Keep one per run: it owns the connection pool. Close it when done."""
+    """Calls one backend. Keep one per run: it owns the connection pool. Close it when done.
+
+    `engine` and `retry` may be set between calls, once more is known of the server.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class ChatClient:
     ) -> None:
         self.backend = backend
         self.engine = engine
-        self._retry = retry or RetryPolicy()
+        self.retry = retry or RetryPolicy()
         key = api_key(backend)
         self._headers: dict[str, Any] = {} if key else {"Authorization": openai.Omit()}
         self._openai = openai.AsyncOpenAI(
@@ -99,7 +102,7 @@ class ChatClient:
                 await self._attempt(request, attempt, trace.ref.traceparent)
                 if attempt.failure is None:
                     break
-                wait_ns = backoff_ns(attempt.failure, len(trace.attempts), self._retry)
+                wait_ns = backoff_ns(attempt.failure, len(trace.attempts), self.retry)
                 if wait_ns is None:
                     break
                 if on_phase is not None:

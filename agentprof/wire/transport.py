@@ -188,7 +188,7 @@ class _StampingConnector(aiohttp.TCPConnector):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._factory = partial[ResponseHandler](_StampedHandler, loop=self._loop)
+        self._factory: partial[ResponseHandler] = partial(_StampedHandler, loop=self._loop)
 
     async def connect(
         self,
@@ -294,8 +294,10 @@ class _Body(httpx2.AsyncByteStream):
 
     async def _close_later(self) -> None:
         """After `[DONE]`, give the end of the body a moment, so that the connection can be used again."""
-        await self._exchange.wait_closed(_EOF_AFTER_DONE_S)
-        self._response.close()
+        try:
+            await self._exchange.wait_closed(_EOF_AFTER_DONE_S)
+        finally:
+            self._response.close()
 
 
 class StampingTransport(httpx2.AsyncBaseTransport):
@@ -366,6 +368,7 @@ class StampingTransport(httpx2.AsyncBaseTransport):
         """Close all connections."""
         for task in self._background:
             task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
             self._session = None
