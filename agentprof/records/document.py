@@ -28,8 +28,9 @@ _SYNTAX_WORDS: Sequence[tuple[str, str]] = (
     ("found unexpected end of stream", "a quote that is never closed"),
     ("expected ',' or '}'", 'a "{" that isn\'t closed, or a "," missing in it'),
     ("expected ',' or ']'", 'a "[" that isn\'t closed, or a "," missing in it'),
+    ("found '<stream end>'", "the file ends where more was expected"),
     ("expected <block end>", "this line doesn't line up with those above it; check the indentation"),
-    ("expected a single document", 'a second document ("---"); write one file each'),
+    ("found another document", 'a second document ("---"); write one file each'),
     ("found undefined alias", "an alias (*) of something that has no anchor (&); put text with a * in quotes"),
     ("found unknown escape character", 'a "\\" that YAML doesn\'t know in double quotes; use single quotes'),
 )

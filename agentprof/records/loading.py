@@ -136,6 +136,8 @@ def _validated(
         return model.model_validate({**written, **(filled or {})})
     except ValidationError as error:
         for item in error.errors():
+            if item["type"] == "too_short" and item["input"]:
+                continue  # pydantic counts the good items only; what is wrong with the others is said already
             loc = (*prefix, *item["loc"])
             problems.add(document.line_of(loc), _in_words(item, prefix, model, document.texts.get(loc)))
     return None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentprof.records.wording import suggestion
+
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
@@ -78,19 +80,20 @@ TOOLS: Mapping[str, ToolSpec] = {
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> str | None:
-    """What is wrong with the arguments of a call, in one line for people and models alike; None if nothing is.
+    """What is wrong with a tool call, in one line for people and models alike; None where nothing is.
 
-    Checks the tool's name, then required, unknown and non-text arguments.
+    Checks the tool's name, then unknown, missing and non-text arguments; not what the values mean.
     """
     spec = TOOLS.get(name)
     if spec is None:
-        return f'"{name}" is not a tool. Tools: {", ".join(TOOLS)}.'
+        return f'"{name}" is not a tool. Tools: {", ".join(TOOLS)}.{suggestion(name, TOOLS)}'
     known = list(spec.parameters["properties"])
+    for key, value in arguments.items():
+        if key not in known:
+            return f'{name} takes no "{key}". It takes: {", ".join(known)}.{suggestion(key, known)}'
+        if not isinstance(value, str):
+            return f"{name}: {key} must be text"
+        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+            return f"{name}: {key} holds half of a surrogate pair, which is no text"
     missing = [key for key in spec.parameters["required"] if key not in arguments]
-    if missing:
-        return f"{name} needs {' and '.join(missing)}"
-    unknown = [key for key in arguments if key not in known]
-    if unknown:
-        return f'{name} takes no "{unknown[0]}". It takes: {", ".join(known)}.'
-    wrong = [key for key, value in arguments.items() if not isinstance(value, str)]
-    return f"{name}: {wrong[0]} must be text" if wrong else None
+    return f"{name} needs {' and '.join(missing)}" if missing else None

@@ -93,10 +93,9 @@ def _call_problems(loc: Loc, call: Mapping[str, Any], offered: Sequence[str] | N
         ((name, arguments),) = call.items()
     else:
         return
-    if not isinstance(name, str) or name not in TOOLS:
-        yield loc, f'"{name}" is not a tool. Tools: {", ".join(TOOLS)}.{suggestion(str(name), TOOLS)}'
+    if not isinstance(name, str):
         return
-    if offered is not None and name not in offered:
+    if offered is not None and name in TOOLS and name not in offered:
         yield loc, f'"{name}" is called but not in the scenario\'s `tools`; add it there'
     if isinstance(arguments, dict | None):
         words = check_arguments(name, arguments or {})
