@@ -14,8 +14,10 @@ from agentprof.records.spans import Span, SpanRef
 
 BUFFERED = "buffered"
 SHORT_OF_FORCED_LENGTH = "short_of_forced_length"
-ESTIMATED = "estimated"
+ESTIMATED = "estimated_tokens"
 COUNTED = "counted"
+LATE_DELTA = "late_delta"
+BURSTS = "bursts"  # followed by their size, as in bursts:65
 
 DECODE_PARTS = {
     "reasoning": semconv.DECODE_REASONING_NS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentprof.analysis.calls import BUFFERED, SHORT_OF_FORCED_LENGTH, CallFrame
+from agentprof.analysis.calls import BUFFERED, BURSTS, LATE_DELTA, SHORT_OF_FORCED_LENGTH, CallFrame
 from agentprof.analysis.frames import SessionFrame
 from agentprof.analysis.ledger import REPORTED_ROWS
 
@@ -69,6 +69,12 @@ def _on_the_tokens(session: SessionFrame) -> Iterator[str]:
         yield (
             f"{_of(buffered, calls)} arrived buffered: their generation isn't split and their TTFT is an upper bound. "
             "Look for a proxy that buffers, or a tool parser that withholds."
+        )
+    held_back = [call for call in calls if any(flag.partition(":")[0] in {LATE_DELTA, BURSTS} for flag in call.flags)]
+    if held_back:
+        yield (
+            f"{_of(held_back, calls)} were held back after the first token ({LATE_DELTA}, {BURSTS}): decode times hold, but "
+            "gaps between chunks say nothing. Look for a proxy or a tool parser that collects tokens."
         )
     short = [call for call in calls if SHORT_OF_FORCED_LENGTH in call.flags]
     if short:

@@ -200,7 +200,8 @@ def _parts_of(segment: Segment, call: CallFrame | None) -> Iterator[tuple[str, s
     elif word in LOOP_LEAVES:
         yield "agent", word, length
     elif word == semconv.CONNECT:
-        phases = {"pool_wait": call.pool_wait_ns if call else None}
+        waited_ns = attributes.size(span, semconv.POOL_WAIT_NS)
+        phases = {"pool_wait": call.pool_wait_ns if call and waited_ns is None else waited_ns}
         phases |= {part: attributes.size(span, name) for part, name in _CONNECT_PARTS.items()}
         yield from (("connect", part, ns) for part, ns in _overlaps(segment, phases).items())
     elif word == semconv.DECODE and call is not None:

@@ -1,0 +1,1 @@
+"""What a person reads: pure functions from an explained run to text. They neither compute figures nor print."""
