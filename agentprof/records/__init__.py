@@ -1,1 +1,1 @@
-"""What is passed around: scenarios, backends, spans, calls and runs. No behaviour beyond what a value knows of itself."""
+"""What is passed around: scenarios, backends, spans, calls and runs, and how people's files become them."""

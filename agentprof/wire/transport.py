@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import httpx2
@@ -188,7 +188,7 @@ class _StampingConnector(aiohttp.TCPConnector):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._factory: partial[ResponseHandler] = partial(_StampedHandler, loop=self._loop)
+        self._factory = cast("partial[ResponseHandler]", partial(_StampedHandler, loop=self._loop))
 
     async def connect(
         self,
