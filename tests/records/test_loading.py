@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from agentprof.errors import InputError
 from agentprof.records import loading
 from agentprof.records.backend import Backend
 from agentprof.records.loading import load_backends, load_scenario, make_backend
-from agentprof.records.scenario import Limits, Sampling, ToolUse
+from agentprof.records.scenario import Limits, Sampling, Scenario, Step, ToolUse, Turn
 
 GOOD = """\
 name: small
@@ -531,3 +532,33 @@ def test_validate_tells_good_files_from_bad_ones(folder: Path) -> None:
 def test_validate_needs_a_file_and_shows_an_example() -> None:
     assert CliRunner().invoke(validate, []).exit_code == 2
     assert "agentprof validate scenarios/*.yaml backends.yaml" in CliRunner().invoke(validate, ["--help"]).stdout
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_every_key_is_documented_with_its_default() -> None:
+    text = (DOCS / "scenarios.md").read_text()
+    filled = {"system_text", "source", "digest"}
+    for model in (Scenario, Sampling, Limits, Turn, Step):
+        for key in model.model_fields.keys() - filled:
+            assert f"\n| `{key}` |" in text, key
+    for key, written in {"session": "10m", "tool": "60s"}.items():
+        assert f"| `{key}` | `{written}` |" in text
+    for key in ("steps", "output_tokens", "tool_output_bytes", "tool_memory_mib"):
+        assert f"| `{key}` | `{getattr(Limits(), key)}` |" in text
+    backends = (DOCS / "backends.md").read_text()
+    for key in Backend.model_fields.keys() - {"name"}:
+        assert f"\n| `{key}` |" in backends, key
+
+
+@pytest.mark.parametrize("name", ["scenarios.md", "backends.md"])
+def test_the_examples_of_the_documentation_load(tmp_path: Path, name: str) -> None:
+    (tmp_path / "workspaces" / "dateparse").mkdir(parents=True)
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "coder.md").write_text("x")
+    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / name).read_text(), re.DOTALL)
+    whole = [block for block in blocks if not block.startswith("- ")]
+    assert whole
+    for block in whole:
+        assert loading.load_written(write(tmp_path, block))
