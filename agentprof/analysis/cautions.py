@@ -73,8 +73,8 @@ def _on_the_tokens(session: SessionFrame) -> Iterator[str]:
     held_back = [call for call in calls if any(flag.partition(":")[0] in {LATE_DELTA, BURSTS} for flag in call.flags)]
     if held_back:
         yield (
-            f"{_of(held_back, calls)} were held back after the first token ({LATE_DELTA}, {BURSTS}): decode times hold, but "
-            "gaps between chunks say nothing. Look for a proxy or a tool parser that collects tokens."
+            f"{_of(held_back, calls)} were held back after the first token ({LATE_DELTA}, {BURSTS}): decode times "
+            "hold, but gaps between chunks say nothing. Look for a proxy or a tool parser that collects tokens."
         )
     short = [call for call in calls if SHORT_OF_FORCED_LENGTH in call.flags]
     if short:
