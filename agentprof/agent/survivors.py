@@ -34,15 +34,27 @@ class _Process:
 def kill_tree(leader: int, mark: str) -> None:
     """SIGKILL the process `leader`, its descendants, its group and session, and all that carry `mark` exactly.
 
-    Looks again until nobody is left, since a process may fork while it is looked for; gives up after 0.4 s, when what
-    is left can't be killed. The leader itself may remain as a zombie, for its parent to reap.
+    All are stopped before one is killed: a stopped process can't fork, and its children stay its children, also those
+    in another session and without the mark. Gives up after 0.4 s, when what is left can't be killed. The leader itself
+    may remain as a zombie, for its parent to reap.
     """
-    _kill_until_none(lambda: _tree(leader) | _marked(f"{mark}\0"), leader)
+
+    def find() -> set[int]:
+        return _tree(leader) | _marked(f"{mark}\0")
+
+    until = time.monotonic() + _PATIENCE_S
+    stopped: set[int] = set()
+    while (running := find() - stopped) and time.monotonic() < until:
+        _signal(running, signal.SIGSTOP)
+        stopped |= running
+    _signal(stopped, signal.SIGKILL)
+    kill_group(leader)
+    _kill_until_none(find)
 
 
 def kill_marked(mark: str) -> None:
-    """SIGKILL every process whose `MARK` begins with `mark`, as `kill_tree` does."""
-    _kill_until_none(lambda: _marked(mark), None)
+    """SIGKILL every process whose `MARK` begins with `mark`; gives up after 0.4 s."""
+    _kill_until_none(lambda: _marked(mark))
 
 
 def kill_group(leader: int) -> None:
@@ -51,18 +63,18 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def _kill_until_none(find: Callable[[], set[int]], leader: int | None) -> None:
+def _kill_until_none(find: Callable[[], set[int]]) -> None:
+    """Kill what is found and look again, since a process may fork while it is looked for, until nobody is left."""
     until = time.monotonic() + _PATIENCE_S
-    while True:
-        if leader is not None:
-            kill_group(leader)
-        found = find() - {os.getpid()}
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if not found or time.monotonic() > until:
-            return
+    while (found := find()) and time.monotonic() < until:
+        _signal(found, signal.SIGKILL)
         time.sleep(_PAUSE_S)
+
+
+def _signal(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids - {os.getpid()}:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _tree(leader: int) -> set[int]:
