@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from agentprof.records.call import Reply, TokenEvent, TokenKind
@@ -87,7 +88,7 @@ def measure(reply: Reply, *, start_ns: int, end_ns: int, forced_tokens: int | No
             *(("no_usage",) if is_counted else ()),
             *(("late_delta",) if is_late else ()),
             *_burst_flag(events, is_held_back=buffered),
-            *_ending_flags(reply, output_tokens, None if is_counted else forced_tokens, forced_tokens),
+            *_ending_flags(reply, None if is_counted else output_tokens, forced_tokens),
         ),
     )
 
@@ -100,7 +101,7 @@ def inter_chunk_ns(reply: Reply, figures: CallFigures) -> tuple[int, ...]:
     if figures.is_buffered or "late_delta" in figures.flags:
         return ()
     stamps = [event.at_ns for i, event in enumerate(reply.events) if i == 0 or event.read != reply.events[i - 1].read]
-    return tuple(after - before for before, after in zip(stamps, stamps[1:], strict=False))
+    return tuple(after - before for before, after in pairwise(stamps))
 
 
 def failure(reply: Reply, *, has_clean_eof: bool) -> tuple[str, str] | None:
@@ -124,9 +125,9 @@ def failure(reply: Reply, *, has_clean_eof: bool) -> tuple[str, str] | None:
 def are_calls_whole(reply: Reply) -> bool:
     """Whether the reply's tool calls may be run: each has a name, and arguments that are a JSON object.
 
-    The finish reason doesn't decide: `stop` or none beside calls that are whole is fine, and `tool_calls` may hide a cut.
-    Only where the length cut the reply, a last call without arguments is taken as one whose arguments were cut off.
-    True without any calls.
+    The finish reason doesn't decide: `stop` or none beside calls that are whole is fine, and `tool_calls` may hide a
+    cut. Only where the length cut the reply, a last call without arguments is taken as one whose arguments were cut
+    off. True without any calls.
     """
     calls = reply.tool_calls
     if calls and reply.finish == "length" and not calls[-1].parsed:
@@ -160,7 +161,7 @@ def _first_read_tokens(events: tuple[TokenEvent, ...], output_tokens: int) -> tu
 
 def _decode_split_ns(events: tuple[TokenEvent, ...]) -> dict[TokenKind, int]:
     split: dict[TokenKind, int] = {}
-    for before, after in zip(events, events[1:], strict=False):
+    for before, after in pairwise(events):
         split[after.kind] = split.get(after.kind, 0) + after.at_ns - before.at_ns
     return split
 
@@ -186,15 +187,15 @@ def _burst_flag(events: tuple[TokenEvent, ...], *, is_held_back: bool) -> tuple[
     return () if size is None else (f"bursts:{size}",)
 
 
-def _ending_flags(
-    reply: Reply, output_tokens: int, checkable_tokens: int | None, forced_tokens: int | None
-) -> tuple[str, ...]:
+def _ending_flags(reply: Reply, reported_tokens: int | None, forced_tokens: int | None) -> tuple[str, ...]:
+    """Flags of how the stream ended. Tokens that were only counted here can't show that a forced length was missed."""
+    is_short = reported_tokens is not None and forced_tokens is not None and reported_tokens < forced_tokens
     flags = {
         "no_token_events": not reply.events,
         "no_finish": reply.finish is None and reply.has_done,
         "no_done": reply.finish is not None and not reply.has_done,
         "malformed_lines": reply.malformed > 0,
         "length_cut": reply.finish == "length" and forced_tokens is None,
-        "short_of_forced_length": checkable_tokens is not None and output_tokens < checkable_tokens,
+        "short_of_forced_length": is_short,
     }
     return tuple(flag for flag, is_set in flags.items() if is_set)

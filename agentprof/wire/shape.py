@@ -32,13 +32,20 @@ def has_counts(events: Sequence[TokenEvent]) -> bool:
 
 
 def token_weights(events: Sequence[TokenEvent], total: int) -> list[float]:
-    """Tokens of each event: its own count, else `total` shared out by characters, or evenly where there are none."""
-    if has_counts(events):
-        return [float(event.tokens or 0) for event in events]
-    chars = sum(event.chars for event in events)
-    if not chars:
-        return [total / len(events)] * len(events)
-    return [total * event.chars / chars for event in events]
+    """Tokens of each event: its own count; events without one share what is left of `total`.
+
+    They share it by characters, or evenly where none of them has any.
+    """
+    unknown = [event for event in events if event.tokens is None]
+    left = max(0, total - sum(event.tokens for event in events if event.tokens is not None))
+    chars = sum(event.chars for event in unknown)
+
+    def weight(event: TokenEvent) -> float:
+        if event.tokens is not None:
+            return float(event.tokens)
+        return left * event.chars / chars if chars else left / len(unknown)
+
+    return [weight(event) for event in events]
 
 
 def is_buffered(events: Sequence[TokenEvent], output_tokens: int) -> bool:

@@ -28,7 +28,8 @@ def content_and_reasoning(value: object) -> tuple[str, str]:
     """The two texts of a `content` field: a string is content; a list of parts may hold reasoning too."""
     if not isinstance(value, list):
         return text_of(value), ""
-    thoughts, rest = [], []
+    thoughts: list[object] = []
+    rest: list[object] = []
     for part in value:
         is_thought = isinstance(part, dict) and part.get("type") in ("thinking", "reasoning")
         (thoughts if is_thought else rest).append(part)

@@ -1,0 +1,373 @@
+"""Framing and endings of streams as they come from real servers, as bytes with arrival times."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from timeline import DONE, Timeline, call, delta, event, finish, ns, text, think, usage
+
+from agentprof.wire.assemble import Read, assemble
+from agentprof.wire.figures import failure
+
+HI = text("Hi")
+ENDING = (finish("stop"), usage(3, 1), DONE)
+
+
+def kind_of(stream: Timeline, *, has_clean_eof: bool = True) -> str | None:
+    failed = failure(stream.reply(), has_clean_eof=has_clean_eof)
+    return failed[0] if failed else None
+
+
+class TestKeepAlives:
+    """Comments and pings are skipped, and counted."""
+
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            b": OPENROUTER PROCESSING\n\n",
+            b": ping\n\n",
+            b":\n\n",
+            b": ping - 2026-11-30 08:12:00.123456\r\n\r\n",
+            b"event: ping\ndata:\n\n",
+            b"event: ping\ndata: \n\n",
+            b"event: ping\n\n",
+            b'event: ping\ndata: {"type": "ping"}\n\n',
+            b"event: keepalive\ndata: 2026-11-30T08:12:00Z\n\n",
+            b"id: 41\n\n",
+            b"retry: 3000\n\n",
+            b"data:\n\n",
+        ],
+    )
+    def test_skipped_and_counted(self, frame):
+        stream = Timeline().at(0.1, frame).at(0.2, HI).at(0.3, frame, *ENDING)
+        reply = stream.reply()
+        assert (reply.content, reply.comments, reply.malformed) == ("Hi", 2, 0)
+        assert stream.figures().first_event_ns == ns(0.2)
+        assert stream.figures().flags == ()
+
+    def test_after_an_id(self):
+        stream = Timeline().at(
+            0.1, b"id: 1\n: OPENROUTER PROCESSING\n\n", b"id: 2\nevent: ping\ndata:\n\n", b"id: 3\n" + HI
+        )
+        reply = stream.at(0.2, *ENDING).reply()
+        assert (reply.content, reply.malformed) == ("Hi", 0)
+        assert reply.comments == 3  # the comment, the event that held nothing else, and the ping
+
+    def test_a_comment_inside_an_event(self):
+        reply = Timeline().at(0.1, HI[:-1] + b": still here\n\n", *ENDING).reply()
+        assert (reply.content, reply.comments) == ("Hi", 1)
+
+
+class TestMalformedLines:
+    """What can't be read is counted, and the stream goes on."""
+
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            b"data: : OPENROUTER PROCESSING\n\n",
+            b'data: {"choices": [{"delta"\n\n',
+            b"data: [1, 2]\n\n",
+            b"data: null\n\n",
+            b'data: "text"\n\n',
+            b"upstream says hello\n\n",
+            b"data: \xff\xfe\n\n",
+        ],
+    )
+    def test_one_more_malformed(self, frame):
+        stream = Timeline().at(0.1, HI).at(0.2, frame).at(0.3, text(" there"), *ENDING)
+        reply = stream.reply()
+        assert (reply.content, reply.malformed, reply.finish, reply.has_done) == ("Hi there", 1, "stop", True)
+        assert "malformed_lines" in stream.figures().flags
+        assert kind_of(stream) is None
+
+    @pytest.mark.parametrize(
+        "chunk",
+        [
+            {"choices": None},
+            {"choices": {}},
+            {"choices": [None, 3, "x", []]},
+            {"choices": [{"delta": None}]},
+            {"choices": [{"delta": [1]}]},
+            {"choices": [{"delta": {"content": 5, "reasoning": 7, "tool_calls": "x"}}]},
+            {"choices": [{"delta": {"tool_calls": [None, {}, 4, {"function": None}]}}]},
+            {"choices": [{"delta": {"content": {"a": 1}, "reasoning_content": {"b": []}}}], "usage": [1]},
+            {"id": 5, "model": ["m"], "usage": {"completion_tokens": {}}, "timings": 3},
+        ],
+    )
+    def test_fields_of_other_types(self, chunk):
+        reply = Timeline().at(0.1, event(chunk), HI, *ENDING).reply()
+        assert (reply.content, reply.malformed) == ("Hi", 0)
+
+    def test_numbers_that_json_does_not_know(self):
+        frame = b'data: {"choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"top":-Infinity,"x":NaN}}]}\n\n'
+        reply = Timeline().at(0.1, frame, *ENDING).reply()
+        assert (reply.content, reply.malformed) == ("a", 0)
+
+    def test_a_character_in_two_chunks(self):
+        halves = [
+            b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}\n\n'.replace(b"d83d", half)
+            for half in (b"d83d", b"de00")
+        ]
+        reply = Timeline().at(0.1, halves[0]).at(0.2, halves[1], *ENDING).reply()
+        assert reply.content == "\U0001f600"
+        lone = Timeline().at(0.1, halves[0], *ENDING).reply()
+        assert lone.content == "\ufffd"
+
+    def test_bytes_that_are_not_utf8(self):
+        frame = b'data: {"choices":[{"index":0,"delta":{"content":"caf\xe9"}}]}\n\n'
+        reply = Timeline().at(0.1, frame, *ENDING).reply()
+        assert (reply.content, reply.malformed) == ("caf\ufffd", 0)
+
+
+class TestLineEnds:
+    """CR, LF, CRLF, no space after the colon, several data lines: one event each."""
+
+    @pytest.mark.parametrize("line_end", [b"\n", b"\r", b"\r\n"])
+    @pytest.mark.parametrize("prefix", [b"data:", b"data: ", b"\xef\xbb\xbfdata: "])
+    def test_each_line_end(self, line_end, prefix):
+        body = (prefix + HI[6:]).replace(b"\n", line_end)
+        stream = Timeline().at(0.1, body).at(0.2, *[frame.replace(b"\n", line_end) for frame in (text("!"), *ENDING)])
+        reply = stream.reply()
+        assert (reply.content, len(reply.events), reply.malformed, reply.has_done) == ("Hi!", 2, 0, True)
+        assert [token_event.read for token_event in reply.events] == [0, 1]
+
+    def test_crlf_split_over_two_reads(self):
+        body = HI.replace(b"\n", b"\r\n")
+        stream = Timeline().at(0.1, body[:-1]).at(0.2, body[-1:] + text("!"), *ENDING)
+        assert [token_event.read for token_event in stream.reply().events] == [0, 1]
+        assert stream.figures().ttft_ns == ns(0.1)
+
+    def test_an_event_has_the_stamp_of_the_read_that_completed_it(self):
+        stream = (
+            Timeline().at(0.1, HI[:10]).at(0.2, HI[10:-1]).at(0.3, HI[-1:] + text("!")[:-1]).at(0.4, b"\n", *ENDING)
+        )
+        assert (stream.figures().ttft_ns, stream.figures().decode_ns) == (ns(0.3), ns(0.1))
+
+    def test_data_over_several_lines(self):
+        payload = json.dumps({"choices": [{"index": 0, "delta": {"content": "Hi"}}]}, indent=1).encode()
+        frame = b"".join(b"data: " + line + b"\n" for line in payload.splitlines()) + b"\n"
+        reply = Timeline().at(0.1, frame, *ENDING).reply()
+        assert (reply.content, len(reply.events), reply.malformed) == ("Hi", 1, 0)
+
+    def test_no_blank_line_between_events(self):
+        reply = Timeline().at(0.1, HI[:-1] + text("!")[:-1] + finish("stop")[:-1] + DONE).reply()
+        assert (reply.content, reply.finish, reply.has_done, reply.malformed) == ("Hi!", "stop", True, 0)
+
+    @pytest.mark.parametrize("ending", [b"data: [DONE]", b"data: [DONE]\n", b"data:[DONE]\r\n", b"data: [DONE] \n\n"])
+    def test_done_without_its_blank_line(self, ending):
+        assert Timeline().at(0.1, HI, finish("stop"), ending).reply().has_done
+
+    def test_nothing_after_done_counts(self):
+        reply = Timeline().at(0.1, HI, *ENDING).at(0.9, text(" more"), b"data: {\n\n").reply()
+        assert (reply.content, len(reply.events), reply.malformed) == ("Hi", 1, 0)
+
+    def test_split_at_any_byte(self):
+        body = think("grüße 😀\u2028") + text("日本") + call('{"a":"é"}', "bash", "x") + b"".join(ENDING)
+        body = body.replace(b"\n\n", b"\r\n\r\n", 2)
+        whole = assemble(body, [Read(1, len(body))])
+        assert whole.content == "日本"
+        for cut in range(len(body) + 1):
+            split = assemble(body, [Read(1, cut), Read(2, len(body))])
+            assert (split.content, split.reasoning, split.tool_calls) == (
+                whole.content,
+                whole.reasoning,
+                whole.tool_calls,
+            )
+            assert [(e.kind, e.chars) for e in split.events] == [(e.kind, e.chars) for e in whole.events]
+            assert [e.at_ns for e in split.events] == sorted(e.at_ns for e in split.events)
+
+
+class TestEndings:
+    """Which streams are whole."""
+
+    def test_finish_without_done_is_whole(self):
+        stream = Timeline().at(0.1, HI, finish("stop"), usage(3, 1))
+        assert kind_of(stream) is None
+        assert stream.figures().flags == ("no_done",)
+
+    def test_done_without_finish_is_whole_and_flagged(self):
+        stream = Timeline().at(0.1, HI, usage(3, 1), DONE)
+        assert kind_of(stream) is None
+        assert stream.figures().flags == ("no_finish",)
+
+    @pytest.mark.parametrize("reason", ["", None])
+    def test_an_empty_finish_reason_is_none(self, reason):
+        stream = Timeline().at(0.1, delta({"content": "Hi"}, reason))
+        assert stream.reply().finish is None
+        assert kind_of(stream) == "truncated"
+
+    @pytest.mark.parametrize(
+        "frames",
+        [
+            (HI,),
+            (HI, usage(3, 1)),
+            (HI, finish("stop")[:-20]),
+            (HI, b"data: [DON"),
+            (b": ping\n\n",),
+            (b"",),
+            (b"<html><body>502 Bad Gateway</body></html>",),
+        ],
+    )
+    @pytest.mark.parametrize("has_clean_eof", [True, False])
+    def test_neither_is_truncated(self, frames, has_clean_eof):
+        assert kind_of(Timeline().at(0.1, *frames), has_clean_eof=has_clean_eof) == "truncated"
+
+    def test_a_broken_connection_after_the_finish_is_whole(self):
+        assert kind_of(Timeline().at(0.1, HI, finish("stop")), has_clean_eof=False) is None
+
+    def test_the_message_says_how_far_it_came(self):
+        stream = Timeline().at(0.1, HI, text("!"))
+        assert failure(stream.reply(), has_clean_eof=False) == (
+            "truncated",
+            "the connection broke after 2 token events, with neither a finish reason nor [DONE]",
+        )
+
+    @pytest.mark.parametrize("reason", ["error", "abort"])
+    def test_a_finish_that_means_failure(self, reason):
+        assert kind_of(Timeline().at(0.1, HI, finish(reason), DONE)) == "stream_error"
+
+    def test_two_finish_chunks(self):
+        first, second = call('{"a":1}', "bash", "x"), finish("stop")
+        reply = Timeline().at(0.1, first, finish("tool_calls"), second, DONE).reply()
+        assert (reply.finish, len(reply.tool_calls)) == ("tool_calls", 1)
+
+    @pytest.mark.parametrize(
+        ("reasons", "right"),
+        [
+            (("stop", "tool_calls"), "tool_calls"),
+            (("length", "stop"), "length"),
+            (("length", "tool_calls"), "tool_calls"),
+        ],
+    )
+    def test_the_finish_that_says_most_wins(self, reasons, right):
+        reply = Timeline().at(0.1, call('{"a":1}', "bash", "x"), *[finish(reason) for reason in reasons], DONE).reply()
+        assert (reply.finish, len(reply.tool_calls)) == (right, 1)
+
+    def test_a_second_finish_that_repeats_the_call(self):
+        entry = {"index": 0, "id": "x", "function": {"name": "bash", "arguments": '{"a":1}'}}
+        frames = [delta({"tool_calls": [entry]}, reason) for reason in (None, "tool_calls", "stop")]
+        reply = Timeline().at(0.1, *frames, DONE).reply()
+        assert [(made.name, made.parsed) for made in reply.tool_calls] == [("bash", {"a": 1})]
+        assert reply.finish == "tool_calls"
+
+
+class TestErrorsUnderStatus200:
+    """Errors inside the stream, or in its place."""
+
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            event({"error": {"message": "CUDA out of memory", "type": "server_error", "code": 500}}),
+            event({"error": "CUDA out of memory"}),
+            event({"id": "c1", "choices": [], "error": {"message": "CUDA out of memory"}}),
+            event({"object": "error", "message": "CUDA out of memory", "code": 400}),
+            event({"choices": [{"index": 0, "delta": {}, "error": {"message": "CUDA out of memory"}}]}),
+            b'event: error\ndata: {"message": "CUDA out of memory"}\n\n',
+            b"event: error\ndata: CUDA out of memory\n\n",
+            b'error: {"code": 500, "message": "CUDA out of memory"}\n\n',
+            b'{"error": {"message": "CUDA out of memory"}}\n',
+            b'{"error": {"message": "CUDA out of memory"}}',
+            b'{\n  "error": {\n    "message": "CUDA out of memory"\n  }\n}',
+            b'[{"error": {"message": "CUDA out of memory"}}]',
+            b'{"detail": "CUDA out of memory"}',
+        ],
+    )
+    @pytest.mark.parametrize("before", [(), (HI,)])
+    @pytest.mark.parametrize("after", [(), (b"\n\n", DONE)])
+    def test_the_call_failed(self, frame, before, after):
+        stream = Timeline().at(0.1, *before, frame, *after)
+        kind, message = failure(stream.reply(), has_clean_eof=True)
+        assert kind == "stream_error"
+        assert "CUDA out of memory" in message
+        assert "\n" not in message
+
+    def test_type_and_code_stand_behind_the_message(self):
+        frame = event({"error": {"message": "busy\n now", "type": "overloaded", "code": 529, "param": None}})
+        assert Timeline().at(0.1, frame).reply().error == "busy now (overloaded, 529)"
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            {
+                "message": "the request exceeds the available context size",
+                "type": "exceed_context_size_error",
+                "code": 400,
+            },
+            {"message": "This model's maximum context length is 32768 tokens.", "code": "context_length_exceeded"},
+            {"message": "The input (9000 tokens) is longer than the model's context length (8192 tokens)."},
+            {"message": "litellm.ContextWindowExceededError: prompt is too long"},
+            "Context size has been exceeded.",
+        ],
+    )
+    def test_context_overflow_is_recognised(self, error):
+        assert kind_of(Timeline().at(0.1, event({"error": error}))) == "context_overflow"
+
+    def test_rate_limits_are_no_context_overflow(self):
+        error = {"message": "Rate limit reached: too many tokens per minute", "code": "rate_limit_exceeded"}
+        assert kind_of(Timeline().at(0.1, event({"error": error}))) == "stream_error"
+
+    @pytest.mark.parametrize("nothing", [None, {}, "", False])
+    def test_no_error(self, nothing):
+        stream = Timeline().at(0.1, text("Hi", error=nothing), delta({}, "stop", error=nothing), DONE)
+        assert stream.reply().error is None
+        assert kind_of(stream) is None
+
+    def test_an_answer_that_speaks_of_errors_is_none(self):
+        stream = Timeline().at(0.1, text('{"error": {"message": "x"}}'), *ENDING)
+        assert kind_of(stream) is None
+
+
+class TestShapesOfServers:
+    """Chunks that some servers shape in their own way."""
+
+    def test_azure(self):
+        first = event({"id": "", "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]})
+        last = event(
+            {"id": "", "model": "", "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {}}]}
+        )
+        role = delta({"role": "assistant", "content": ""})
+        stream = (
+            Timeline().at(0.1, first).at(0.2, role).at(0.3, HI).at(0.4, finish("stop"), usage(3, 1)).at(0.5, last, DONE)
+        )
+        reply, figures = stream.reply(), stream.figures()
+        assert (len(reply.events), reply.malformed, reply.model, reply.response_id) == (1, 0, "m", "c1")
+        assert (figures.first_event_ns, figures.ttft_ns, figures.tail_ns) == (ns(0.1), ns(0.3), ns(0.2))
+
+    def test_azure_with_usage_growing_beside_the_filter_chunks(self):
+        filters = event({"choices": [{"index": 0, "content_filter_results": {}}], "usage": {"completion_tokens": 3}})
+        stream = Timeline().at(0.1, HI).at(0.2, filters).at(0.3, *ENDING)
+        assert len(stream.reply().events) == 1
+
+    def test_a_whole_completion_instead_of_a_stream(self):
+        body = {
+            "id": "c",
+            "choices": [{"index": 0, "message": {"content": "Hi", "reasoning": "hm"}, "finish_reason": "stop"}],
+        }
+        body["usage"] = {"prompt_tokens": 5, "completion_tokens": 20}
+        stream = Timeline().at(2.0, json.dumps(body, indent=2).encode())
+        reply = stream.reply()
+        assert (reply.content, reply.reasoning, reply.finish, reply.malformed) == ("Hi", "hm", "stop", 0)
+        assert kind_of(stream) is None
+        assert stream.figures().is_buffered
+
+    def test_progress_of_the_prompt_is_no_token(self):
+        progress = delta({"role": "assistant", "content": None}, prompt_progress={"total": 900, "processed": 512})
+        assert Timeline().at(0.1, progress).at(0.2, HI, *ENDING).figures().ttft_ns == ns(0.2)
+
+    def test_usage_inside_the_choice_or_under_another_name(self):
+        inside = event(
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": {"completion_tokens": 7}}]}
+        )
+        groq = event({"choices": [], "x_groq": {"usage": {"prompt_tokens": 2, "completion_tokens": 7}}})
+        renamed = event({"choices": [], "usage": {"input_tokens": 2, "output_tokens": 7, "cache_read_input_tokens": 1}})
+        for frame in (inside, groq, renamed):
+            assert Timeline().at(0.1, HI, frame, DONE).reply().usage.output_tokens == 7
+
+    def test_a_refusal_is_an_answer(self):
+        stream = Timeline().at(0.1, delta({"content": None, "refusal": "I can't."})).at(0.2, *ENDING)
+        assert (stream.reply().content, stream.figures().ttfo_ns) == ("I can't.", ns(0.1))
+
+    def test_without_reads_nothing_is_timed(self):
+        reply = assemble(HI + b"".join(ENDING), [])
+        assert (reply.content, reply.events, reply.first_event_ns) == ("Hi", (), None)
