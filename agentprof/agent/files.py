@@ -23,7 +23,7 @@ from agentprof.agent.workspace import KEPT_OUT, ToolInputError, Workspace
 from agentprof.clock import now_ns
 
 _PIECE_BYTES = 65_536
-_LOOK_EVERY = 1_000  # lines between two looks at the clock
+_LOOK_EVERY = 100  # pieces between two looks at the clock
 _EDITABLE_BYTES = 64 << 20
 
 # Calls of one step run in parallel, and two may edit one file: reading and writing it must be one act.
