@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentprof.report.layout import MISSING, count, ms, percent, rate, wrap
+from agentprof.report.layout import MISSING, count, hang, ms, percent, rate
 
-_HEADERS = (
-    ("step", 4),
-    ("prompt", 7),
-    ("cached", 7),
-    ("hit", 5),
-    ("TTFT ms", 10),
-    ("decode tok/s", 12),
-    ("tokens", 7),
-    ("call ms", 10),
+_COLUMNS = (
+    ("", "step", 4),
+    ("", "prompt", 7),
+    ("", "cached", 7),
+    ("", "hit", 5),
+    ("TTFT", "ms", 9),
+    ("decode", "tok/s", 6),
+    ("", "tokens", 6),
+    ("call", "ms", 9),
 )
-_FINISH = 11
+_FINISH = 10
 _MOST = 60
 
 
@@ -28,15 +28,16 @@ def render_calls(calls: Sequence[Mapping[str, Any]], width: int) -> str:
     """
     if not calls:
         return ""
-    lines = ["  " + " ".join(f"{name:>{size}}" for name, size in _HEADERS) + f"  {'finish':<{_FINISH}} flags"]
+    above = "  " + " ".join(f"{name:>{size}}" for name, _, size in _COLUMNS)
+    names = "  " + " ".join(f"{name:>{size}}" for _, name, size in _COLUMNS) + f"  {'finish':<{_FINISH}} flags"
+    lines = [above, names]
     for call in calls[:_MOST]:
-        lead = "  " + " ".join(f"{cell:>{size}}" for cell, (_, size) in zip(_cells(call), _HEADERS, strict=True))
-        lead += f"  {_ending(call):<{_FINISH}} "
-        lines += wrap(" ".join(_flags(call)), width, first=lead, rest=" " * len(lead)) or [lead.rstrip()]
+        lead = "  " + " ".join(f"{cell:>{size}}" for cell, (*_, size) in zip(_cells(call), _COLUMNS, strict=True))
+        lines += hang(" ".join(_flags(call)), width, f"{lead}  {_ending(call):<{_FINISH}} ")
     if len(calls) > _MOST:
         lines.append(f"  … and {len(calls) - _MOST} more: see --json")
     signs = {MISSING: "not measured", "~": "estimated", "≤": "upper bound"}
-    shown = [f"{sign} {meaning}" for sign, meaning in signs.items() if any(sign in line for line in lines[1:])]
+    shown = [f"{sign} {meaning}" for sign, meaning in signs.items() if any(sign in line for line in lines[2:])]
     return "\n".join([*lines, *([f"  {' · '.join(shown)}"] if shown else [])])
 
 

@@ -27,6 +27,19 @@ def wrap(text: str, width: int, *, first: str = "", rest: str | None = None) -> 
     )
 
 
+def hang(text: str, width: int, lead: str) -> list[str]:
+    """A line that begins with `lead` and goes on with text, wrapped below itself; trailing spaces off.
+
+    Where less than 22 columns are left beside the lead, text that doesn't fit stands on lines of its own below it.
+    """
+    room = width - len(lead)
+    if not text:
+        return [lead.rstrip()]
+    if room < 22 and len(text) > room:
+        return [lead.rstrip(), *wrap(text, width, first=" " * 8)]
+    return wrap(text, width, first=lead, rest=" " * len(lead))
+
+
 def shorten(text: str, width: int) -> str:
     """Text cut to `width`, with … where something is missing."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"

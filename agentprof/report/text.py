@@ -8,7 +8,7 @@ from typing import Any
 
 from agentprof.report.calls_table import render_calls
 from agentprof.report.groups import Group, group_sessions, mean_session
-from agentprof.report.layout import MISSING, bar, count, duration, ms, percent, rate, table, wrap
+from agentprof.report.layout import MISSING, bar, count, duration, hang, ms, percent, rate, table, wrap
 from agentprof.report.notes import missing_note, row_note
 
 _IN_WORDS = {
@@ -26,8 +26,6 @@ _IN_WORDS = {
 }
 _PLURAL = frozenset({"tail", "retry", "tool", "think"})
 _BAR_CELLS = 24
-_NOTE_COLUMN = 2 + 18 + 12 + 9 + 2
-_ROW_NOTE_COLUMN = _NOTE_COLUMN + _BAR_CELLS + 2
 
 
 def render_run(explained: Mapping[str, Any], width: int = 100) -> str:
@@ -92,12 +90,11 @@ def _ledger(session: Mapping[str, Any], engine: str | None, width: int) -> str:
     for row, ns in ledger.items():
         if ns is None:
             lead = f"  {row:<18}{'not measured':>12}  "
-            lines += wrap(missing_note(row, engine, ledger), width, first=lead, rest=" " * len(lead))
+            lines += hang(missing_note(row, engine, ledger), width, lead)
         elif ns or row == "unattributed":
             share = ns / wall_ns if wall_ns else 0.0
             lead = f"  {row:<18}{ms(ns):>12}{percent(ns, wall_ns, 1):>9}  {bar(share, _BAR_CELLS):<{_BAR_CELLS}}  "
-            note = row_note(row, ledger, session["splits"])
-            lines += wrap(note, width, first=lead, rest=" " * _ROW_NOTE_COLUMN) or [lead.rstrip()]
+            lines += hang(row_note(row, ledger, session["splits"]), width, lead)
     lines.append(f"  {'in all':<18}{ms(wall_ns):>12}{percent(wall_ns, wall_ns, 1):>9}")
     model_ns = session["model_time_ns"]
     lines.append(f"  {'of it model time':<18}{ms(model_ns):>12}{percent(model_ns, wall_ns, 1):>9}")
