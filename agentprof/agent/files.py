@@ -19,8 +19,9 @@ from pathlib import Path
 
 from agentprof.agent.capture import Capture
 from agentprof.agent.processes import StopSignal
-from agentprof.agent.workspace import KEPT_OUT, ToolInputError, Workspace
+from agentprof.agent.workspace import ToolInputError, Workspace
 from agentprof.clock import now_ns
+from agentprof.records.scenario import KEPT_OUT
 
 _PIECE_BYTES = 65_536
 _LOOK_EVERY = 100  # pieces between two looks at the clock

@@ -176,7 +176,7 @@ class Session:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
         for call, result in zip(calls, results, strict=True):
-            self.conversation.add_tool_output(call, mask(result.output, self.workspace))
+            self.conversation.add_tool_output(call, self._seen(result.output))
         self._record(semconv.DISPATCH, step, max(result.ended_ns for result in results))
 
     async def _run_tool(self, call: ToolCall, step: SpanRef, limits: ToolLimits) -> ToolResult:
@@ -195,7 +195,7 @@ class Session:
         }
         if result.exit_code is not None:
             attributes[semconv.EXIT_CODE] = result.exit_code
-        error = result.output.splitlines()[0][:200] if result.is_error and result.output else None
+        error = _error_of(result)
         self._record_tool(call, step, ref, (started_ns, result.ended_ns), attributes, error)
         self.recorder.add_content(ref, "tool_output", result.output)
         return result
@@ -229,9 +229,20 @@ class Session:
         )
         return ended_ns
 
+    def _seen(self, output: str) -> str:
+        """Tool output as the model gets it: in scripted replay, what differs between equal runs is masked."""
+        return output if self.scenario.mode == "live" else mask(output, self.workspace)
+
     def _show_phase(self, phase: str) -> None:
         self.status.phase = phase
 
     def _count_events(self, count: int) -> None:
         self.status.tokens += count
         self.status.phase = "receiving"
+
+
+def _error_of(result: ToolResult) -> str | None:
+    """What a tool's span says of a call that failed."""
+    if result.is_timed_out:
+        return "stopped at the time limit"
+    return (result.output.splitlines() or ["failed"])[0][:200] if result.is_error else None

@@ -11,8 +11,9 @@ from agentprof.agent.capture import Capture, bound
 from agentprof.agent.environment import tool_environment
 from agentprof.agent.processes import Exit, StopSignal, run_command, run_in_thread, with_memory_limit
 from agentprof.agent.sandbox import Sandbox
-from agentprof.agent.workspace import KEPT_OUT, ToolInputError, Workspace
+from agentprof.agent.workspace import ToolInputError, Workspace
 from agentprof.clock import now_ns
+from agentprof.records.scenario import KEPT_OUT
 from agentprof.records.tools import check_arguments
 
 # grep runs as a process, since a regular expression of a model can take for ever and a process can be killed. The NUL

@@ -19,9 +19,6 @@ SEEN_ROOT = "/workspace"
 SEEN_SCRATCH = "/tmp"  # noqa: S108 - a name that the model sees, no file of ours
 """Where the model sees the session's scratch folder."""
 
-KEPT_OUT = frozenset({".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"})
-"""Names that are neither copied nor listed nor searched: they differ from machine to machine."""
-
 _COPIED_AT_S = 1_767_225_600  # 2026-01-01T00:00:00Z: `ls -l` prints the same on every machine
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from agentprof.errors import InputError
 from agentprof.records.backend import Backend
 from agentprof.records.document import Document, Loc, Problems, read_document, read_text
-from agentprof.records.scenario import Limits, Sampling, Scenario, Step, ToolUse, Turn, Written
+from agentprof.records.scenario import KEPT_OUT, Limits, Sampling, Scenario, Step, ToolUse, Turn, Written
 from agentprof.records.trajectory import trajectory_problems
 from agentprof.records.wording import missing_key, place, unknown_key, words_of
 
@@ -33,7 +33,6 @@ _FILLED_BY_LOADER: Mapping[type[Written], frozenset[str]] = {
     Backend: frozenset({"name"}),
 }
 _NO_KEYS_HERE = "a key doesn't belong in this file; put it in an environment variable and name that in api_key_env"
-_KEPT_OUT = frozenset({".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"})
 """Names that no copy of a workspace holds either."""
 
 
@@ -196,8 +195,8 @@ def _digest(scenario: Path, system: Path, workspace: Path) -> str:
 def _workspace_files(workspace: Path) -> Iterable[tuple[str, Path]]:
     found: list[tuple[str, Path]] = []
     for folder, folders, files in os.walk(workspace):
-        folders[:] = set(folders) - _KEPT_OUT
-        paths = [Path(folder, name) for name in (*files, *folders) if name not in _KEPT_OUT]
+        folders[:] = set(folders) - KEPT_OUT
+        paths = [Path(folder, name) for name in (*files, *folders) if name not in KEPT_OUT]
         found += [
             (path.relative_to(workspace).as_posix(), path) for path in paths if path.is_symlink() or path.is_file()
         ]

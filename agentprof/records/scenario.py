@@ -16,6 +16,9 @@ PositiveNs = Annotated[DurationNs, Field(gt=0)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 """A whole number from 1; text, fractions and truth values aren't taken for one."""
 
+KEPT_OUT = frozenset({".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"})
+"""Names of a workspace that are neither copied, listed, searched, nor in a digest: they differ between machines."""
+
 Mode = Literal["scripted", "live"]
 Length = Literal["forced", "free"]
 History = Literal["recorded", "generated"]

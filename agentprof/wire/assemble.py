@@ -6,7 +6,7 @@ Pure: bytes and stamps in, a Reply out. What counts as a token event is defined 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from agentprof.wire.tool_calls import ToolCallMerger
 
 _DONE = b"[DONE]"
 _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
+_EVENTS_PER_STEP = 64
+_BYTES_PER_STEP = 16_384
 _FINISH_RANK = {"tool_calls": 2, "function_call": 2, "length": 1, "content_filter": 1}
 
 
@@ -39,18 +41,38 @@ def assemble(body: bytes, reads: Sequence[Read]) -> Reply:
     is in `error`, what follows `[DONE]` isn't looked at. Bytes past the last read count as part of it. Without any
     reads nothing can be timed: there are no token events then.
     """
+    steps = assemble_in_steps(body, reads)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            reply: Reply = end.value
+            return reply
+
+
+def assemble_in_steps(body: bytes, reads: Sequence[Read]) -> Generator[None, None, Reply]:
+    """`assemble`, which pauses every few dozen events, so that other work can be let in between."""
     decoder = SseDecoder()
-    events = decoder.feed(body) + decoder.close()
     stream = _Stream()
-    read, last = 0, len(reads) - 1
-    for event in events:
+    read, last, taken = 0, len(reads) - 1, 0
+    for event in _events(decoder, body):
         while read < last and reads[read].end < event.end:
             read += 1
         stream.read, stream.at_ns = read, reads[read].at_ns if reads else None
         stream.take_event(event)
         if stream.has_done:
             break
+        taken += 1
+        if taken % _EVENTS_PER_STEP == 0:
+            yield
     return stream.reply(decoder)
+
+
+def _events(decoder: SseDecoder, body: bytes) -> Iterator[SseEvent]:
+    view = memoryview(body)
+    for start in range(0, len(body), _BYTES_PER_STEP):
+        yield from decoder.feed(bytes(view[start : start + _BYTES_PER_STEP]))
+    yield from decoder.close()
 
 
 class _Stream:

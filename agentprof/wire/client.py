@@ -14,10 +14,10 @@ import openai
 from agentprof.clock import now_ns
 from agentprof.errors import CallError, InputError
 from agentprof.records.backend import Backend, Engine
-from agentprof.records.call import CallResult, ChatRequest
+from agentprof.records.call import CallResult, ChatRequest, Reply
 from agentprof.records.spans import Recorder, SpanRef
 from agentprof.wire import dialects
-from agentprof.wire.assemble import assemble
+from agentprof.wire.assemble import assemble_in_steps
 from agentprof.wire.call_spans import Attempt, CallTrace, record_call
 from agentprof.wire.failures import Failure, RetryPolicy, backoff_ns, classify, is_overflow
 from agentprof.wire.figures import failure as stream_failure
@@ -133,7 +133,7 @@ class ChatClient:
             attempt.fail(classify(error, exchange, self.address), now_ns())
             return
         attempt.end_ns = exchange.ended_ns or now_ns()
-        attempt.reply = assemble(body, exchange.reads)
+        attempt.reply = await _assemble(body, exchange)
         failed = stream_failure(attempt.reply, has_clean_eof=exchange.has_clean_eof)
         if failed is not None:
             kind, message = failed
@@ -165,3 +165,15 @@ class ChatClient:
         if request.seed is not None:
             arguments["seed"] = request.seed
         return arguments
+
+
+async def _assemble(body: bytes, exchange: Exchange) -> Reply:
+    """Parse a kept body, letting other streams' reads be stamped in between."""
+    steps = assemble_in_steps(body, exchange.reads)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            reply: Reply = end.value
+            return reply
+        await asyncio.sleep(0)
