@@ -99,7 +99,7 @@ def _announcement(engine: LocalEngine, options: EngineOptions) -> str:
         [
             f"base_url  {engine.base_url}",
             f"model     {engine.model}",
-            f"engine    llama.cpp, {threads}, {slots} of {options.context_tokens} tokens, KV {options.kv_type}",
+            f"engine    llama.cpp, {threads}, {slots} of {engine.context_tokens} tokens, KV {options.kv_type}",
             "Try it from another terminal; Ctrl-C here ends it:",
             f"  agentprof replay scenarios/fix-failing-test.yaml --base-url {engine.base_url} --model {engine.model}",
         ]

@@ -28,7 +28,7 @@ SPECULATIONS = ("none", "ngram-simple", "ngram-mod", "ngram-cache")
 CONTEXT_TOKENS = 8192
 """SmolLM2's context, and the default for each slot."""
 
-_STOP_S = 5
+_ANSWER_S = _STOP_S = 5
 _SPECULATION_TOKENS = {"ngram-simple": (4, 12), "ngram-mod": (8, 16)}  # match, draft
 _ERROR_LINE = re.compile(r"^[\d.]+ E (?P<text>.+)$", re.MULTILINE)
 
@@ -73,7 +73,7 @@ class LocalEngine:
     """A running engine. It ends with `stop`, with the `with` block, and with this process, however that ends.
 
     base_url: ends in /v1. model: the name to ask for. pid: of the engine's process. log: llama.cpp's log, removed at
-    the end.
+    the end. context_tokens: of each slot, as llama.cpp settled it: at most what the model was trained on.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], model: str, log: Path) -> None:
@@ -81,6 +81,7 @@ class LocalEngine:
         self.pid = process.pid
         self.log = log
         self.base_url = ""
+        self.context_tokens = 0
         self._process = process
 
     def __enter__(self) -> Self:
@@ -139,6 +140,7 @@ def start_engine(options: EngineOptions, *, deadline_s: float = 120) -> LocalEng
         stack.callback(engine.stop)
         engine.base_url = _listening(engine, options, end_s, deadline_s)
         _complete_one_token(engine, end_s, deadline_s)
+        engine.context_tokens = _served_context_tokens(engine)
         stack.pop_all()
     return engine
 
@@ -194,7 +196,7 @@ def _complete_one_token(engine: LocalEngine, end_s: float, deadline_s: float) ->
     answer = "no answer"
     while (left_s := end_s - time.monotonic()) > 0:
         try:
-            status, answer = _post(engine.base_url + "/chat/completions", body, left_s)
+            status, answer = _exchange("POST", engine.base_url + "/chat/completions", left_s, body)
         except (OSError, http.client.HTTPException) as error:
             status, answer = 0, str(error) or type(error).__name__
         if status == http.HTTPStatus.OK:
@@ -206,11 +208,16 @@ def _complete_one_token(engine: LocalEngine, end_s: float, deadline_s: float) ->
     raise BackendError(f"embedded engine: {engine.model} completed no token within {deadline_s:g} s: {answer[:200]}")
 
 
-def _post(url: str, body: str, timeout_s: float) -> tuple[int, str]:
-    """Status and text of one POST; no proxy of the environment is asked, since the engine is on this machine."""
+def _served_context_tokens(engine: LocalEngine) -> int:
+    _, answer = _exchange("GET", engine.base_url.removesuffix("/v1") + "/props", _ANSWER_S)
+    return int(json.loads(answer)["default_generation_settings"]["n_ctx"])
+
+
+def _exchange(method: str, url: str, timeout_s: float, body: str | None = None) -> tuple[int, str]:
+    """Status and text of one request; no proxy of the environment is asked, since the engine is on this machine."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=timeout_s)
     with closing(connection):
-        connection.request("POST", address.path, body, {"Content-Type": "application/json"})
+        connection.request(method, address.path, body, {"Content-Type": "application/json"})
         response = connection.getresponse()
         return response.status, response.read().decode("utf-8", "replace")

@@ -174,12 +174,18 @@ def test_sessions_that_take_turns_keep_their_history(engine: LocalEngine) -> Non
         assert complete(engine, session + more)["timings"]["cache_n"] >= prompt_tokens - 1
 
 
+def test_more_context_than_the_model_was_trained_on_is_not_promised() -> None:
+    with start_engine(EngineOptions(threads=1, context_tokens=9000)) as other:
+        assert other.context_tokens == 8192
+
+
 def test_context_is_for_each_slot() -> None:
     with start_engine(EngineOptions(threads=1, slots=3, context_tokens=512, alias="tiny")) as other:
         properties = json.loads(request(other, "GET", "/props"))
         models = json.loads(request(other, "GET", "/v1/models"))["data"]
     assert properties["total_slots"] == 3
     assert properties["default_generation_settings"]["n_ctx"] == 512
+    assert other.context_tokens == 512
     assert [model["id"] for model in models] == [other.model] == ["tiny"]
 
 
