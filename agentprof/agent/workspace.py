@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from agentprof.agent.survivors import kill_marked
 from agentprof.errors import InputError, RunError
+from agentprof.records.scenario import KEPT_OUT
 
 SEEN_ROOT = "/workspace"
 """Where the model sees the workspace: the sandbox mounts it there, and masking writes it so."""
