@@ -54,15 +54,14 @@ def assemble_in_steps(body: bytes, reads: Sequence[Read]) -> Generator[None, Non
     """`assemble`, which pauses every few dozen events, so that other work can be let in between."""
     decoder = SseDecoder()
     stream = _Stream()
-    read, last, taken = 0, len(reads) - 1, 0
-    for event in _events(decoder, body):
+    read, last = 0, len(reads) - 1
+    for taken, event in enumerate(_events(decoder, body), start=1):
         while read < last and reads[read].end < event.end:
             read += 1
         stream.read, stream.at_ns = read, reads[read].at_ns if reads else None
         stream.take_event(event)
         if stream.has_done:
             break
-        taken += 1
         if taken % _EVENTS_PER_STEP == 0:
             yield
     return stream.reply(decoder)
@@ -156,7 +155,6 @@ class _Stream:
 
     def _take_choices(self, choices: list[dict[str, Any]], cumulative: int | None) -> None:
         """Take the choices of one chunk, which make at most one token event."""
-        had_finish = self._finish is not None
         kind: TokenKind | None = None
         chars = token_ids = 0
         has_delta = False
@@ -169,11 +167,12 @@ class _Stream:
             has_delta = has_delta or delta is not None
             token_ids += _count_ids(choice) or (_count_ids(delta) if delta else 0)
             if delta and self._is_kept(choice):
-                kind, added = self._take_delta(delta, kind)
+                found, added = self._take_delta(delta)
+                kind = found or kind
                 chars += added
             self._take_finish(choice.get("finish_reason"))
         if kind is None:
-            is_open = has_delta and not had_finish and self._finish is None
+            is_open = has_delta and self._finish is None
             if token_ids or (is_open and cumulative is not None and cumulative > self._counted):
                 kind = "hidden"
         if kind is not None:
@@ -181,19 +180,20 @@ class _Stream:
             if self.at_ns is not None:
                 self._events.append(TokenEvent(self.at_ns, self.read, kind, chars, tokens))
 
-    def _take_delta(self, delta: dict[str, Any], kind: TokenKind | None) -> tuple[TokenKind | None, int]:
+    def _take_delta(self, delta: dict[str, Any]) -> tuple[TokenKind | None, int]:
         """Add a delta to the message; its kind, the most visible one where it has several, and its characters."""
         content, reasoning = content_and_reasoning(delta.get("content"))
         if refusal := delta.get("refusal"):
             content += text_of(refusal)
         reasoning = _reasoning(delta) or reasoning
         chars = len(content) + len(reasoning)
+        kind: TokenKind | None = None
         if reasoning:
             self._reasoning.append(reasoning)
-            kind = kind or "reasoning"
+            kind = "reasoning"
         if content:
             self._content.append(content)
-            kind = "tool_call" if kind == "tool_call" else "content"
+            kind = "content"
         entries = delta.get("tool_calls")
         if not entries and isinstance(legacy := delta.get("function_call"), dict):
             entries = [{"index": 0, "function": legacy}]

@@ -9,6 +9,7 @@ from typing import Any
 from agentprof.wire.text import join_surrogates
 
 _MAX_CHARS = 1000
+_MESSAGE_KEYS = ("message", "detail", "msg")
 _OVERFLOW = re.compile(
     r"context[ _](?:length|size|window)|contextwindow|maximum context|exceed_context|max_model_len"
     r"|(?:prompt|input) is too long|too many (?:input )?tokens in|longer than the model|input token count",
@@ -24,9 +25,9 @@ def error_text(payload: Mapping[str, Any], *, is_error_event: bool) -> str | Non
     """
     if error := payload.get("error"):
         return one_line(error)
-    is_error_object = payload.get("object") == "error"
-    has_words = any(payload.get(key) for key in ("message", "detail", "msg"))
-    if is_error_object or (is_error_event and has_words and not payload.get("choices")):
+    if payload.get("object") == "error":
+        return one_line(payload)
+    if is_error_event and not payload.get("choices") and any(payload.get(key) for key in _MESSAGE_KEYS):
         return one_line(payload)
     return None
 
@@ -41,7 +42,7 @@ def one_line(error: object) -> str:
     names: list[str] = []
     if isinstance(error, Mapping):
         names = [str(error[key]) for key in ("type", "code") if isinstance(error.get(key), (str, int)) and error[key]]
-        error = next((error[key] for key in ("message", "detail", "msg") if error.get(key)), error)
+        error = next((error[key] for key in _MESSAGE_KEYS if error.get(key)), error)
     try:
         text = str(error)
     except RecursionError:

@@ -364,6 +364,12 @@ class TestShapesOfServers:
         for frame in (inside, groq, renamed):
             assert Timeline().at(0.1, HI, frame, DONE).reply().usage.output_tokens == 7
 
+    def test_of_several_choices_one_message_is_kept(self):
+        both = event({"choices": [{"index": i, "delta": {"content": word}} for i, word in enumerate(("Hi", "Hello"))]})
+        other = event({"choices": [{"index": 1, "delta": {"content": " you"}}]})
+        reply = Timeline().at(0.1, both, other, *ENDING).reply()
+        assert (reply.content, len(reply.events)) == ("Hi", 1)
+
     def test_a_refusal_is_an_answer(self):
         stream = Timeline().at(0.1, delta({"content": None, "refusal": "I can't."})).at(0.2, *ENDING)
         assert (stream.reply().content, stream.figures().ttfo_ns) == ("I can't.", ns(0.1))

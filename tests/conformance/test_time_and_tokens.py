@@ -308,6 +308,11 @@ class TestHeldBack:
         assert stream.figures().is_buffered is is_buffered
         assert stream.figures().is_estimated
 
+    def test_a_share_of_characters_is_an_estimate_even_with_an_event_per_token(self):
+        stream = Timeline().at(1, *[text("ab")] * 18).at(2, text("c")).at(2.1, text("d"), usage(5, 20))
+        figures = stream.figures()
+        assert (figures.is_buffered, figures.is_estimated, figures.first_read_tokens) == (True, True, 18)
+
     @pytest.mark.parametrize(("output_tokens", "is_buffered"), [(16, False), (17, True)])
     def test_a_short_answer_may_fit_one_read(self, output_tokens, is_buffered):
         figures = Timeline().at(1, text("some short answer"), finish("stop"), usage(5, output_tokens), DONE).figures()

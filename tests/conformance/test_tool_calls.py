@@ -99,6 +99,10 @@ class TestWhichCall:
         ]
         assert made(reply_to(*frames)) == [("a", "bash", '{"x":1}')]
 
+    def test_whole_calls_that_share_one_id(self):
+        frames = [call(arguments, "bash", "same", None) for arguments in ('{"x":1}', '{"x":2}')]
+        assert [tool_call.parsed for tool_call in reply_to(*frames).tool_calls] == [{"x": 1}, {"x": 2}]
+
     def test_legacy_function_call(self):
         frames = [
             delta({"function_call": fields}) for fields in ({"name": "bash", "arguments": ""}, {"arguments": '{"x":1}'})
@@ -127,6 +131,10 @@ class TestNames:
     def test_split_or_repeated_before_the_arguments(self, pieces):
         frames = [call(None, piece, "a" if i == 0 else None) for i, piece in enumerate(pieces)]
         assert made(reply_to(*frames, call('{"path":"a"}'))) == [("a", "read_file", '{"path":"a"}')]
+
+    def test_the_last_piece_repeated_once_the_arguments_began(self):
+        reply = reply_to(call(None, "read_", "a"), call("", "file"), call('{"path":'), call('"a"}', "file"))
+        assert made(reply) == [("a", "read_file", '{"path":"a"}')]
 
     @pytest.mark.parametrize("name", ["", None])
     @pytest.mark.parametrize("index", [0, None])
