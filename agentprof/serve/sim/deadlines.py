@@ -1,6 +1,7 @@
 """Waiting until absolute monotonic times, on the event loop.
 
-One Linux timerfd serves all waits: the timers of asyncio and uvloop end on whole milliseconds. Elsewhere the loop's timers are used.
+One Linux timerfd serves all waits, since the timers of asyncio and uvloop end on whole milliseconds. Elsewhere those
+are used.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 @cache
 def _pool() -> tuple[str, ...]:
     random = Random(20)  # noqa: S311
-    words = _VOCABULARY.split()
+    vocabulary = _VOCABULARY.split()
     sentences: list[str] = []
     tokens = 0
     while tokens < _POOL_TOKENS:
-        words = random.choices(words, k=random.randint(5, 14))
+        words = random.choices(vocabulary, k=random.randint(5, 14))
         sentence = " " + " ".join(words).capitalize() + random.choice((".", ".", ".", ":", "?"))
         sentences.append(sentence)
         tokens += len(tokenize(sentence))
