@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from agentprof import semconv
 from agentprof.analysis import attributes
 from agentprof.analysis.calls import DECODE_PARTS, CallFrame
-from agentprof.analysis.tree import LOOP_LEAVES, Tree, is_failed, rest_of, word_of
+from agentprof.analysis.tree import LOOP_LEAVES, WIRE_LEAVES, Tree, is_failed, rest_of, word_of
 from agentprof.records.spans import Span
 
 LEDGER_ROWS = (
@@ -125,7 +125,7 @@ def build_ledger(tree: Tree, calls: Sequence[CallFrame]) -> Ledger:
     parts: dict[str, dict[str, int]] = {"connect": {}, "decode": {}, "tool": {}, "agent": {}}
     call_of = {call.ref: call for call in calls}
     for segment in critical_path(tree):
-        chat = tree.nearest(segment.span, semconv.CHAT)
+        chat = tree.nearest(segment.span, semconv.CHAT) if word_of(segment.span) in WIRE_LEAVES else None
         call = call_of[chat.ref] if chat else None
         for row, ns in _rows_of(segment, call):
             spent[row] += ns

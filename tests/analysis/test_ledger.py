@@ -26,6 +26,16 @@ def test_the_last_finisher_of_parallel_tools_owns_the_time() -> None:
     assert trace.session().ledger.splits["tool"] == {"b": 10_000 * MS, "a": 2_000 * MS}
 
 
+def test_among_spans_that_outlast_the_cursor_the_last_finisher_owns_the_time() -> None:
+    """When c starts at 80, a and b both run: b, which ends later, owns 10–80, and a what is before it."""
+    trace = Trace()
+    root = trace.add(None, "invoke_agent fix", 0, 100)
+    trace.add(root, "execute_tool a", 0, 90)
+    trace.add(root, "execute_tool b", 10, 95)
+    trace.add(root, "execute_tool c", 80, 100)
+    assert trace.session().ledger.splits["tool"] == {"b": 70 * MS, "c": 20 * MS, "a": 10 * MS}
+
+
 def test_every_leaf_goes_to_its_row() -> None:
     trace = Trace()
     root = trace.add(None, "invoke_agent fix", 0, 200)
@@ -313,3 +323,13 @@ def test_spans_that_are_each_others_parents_end() -> None:
     first, second = looped
     trace.spans[1] = type(first)(first.ref, second.ref, first.name, first.start_ns, first.end_ns)
     assert trace.ledger_ms() == {"unattributed": 10}
+
+
+def test_a_session_below_its_own_child_ends() -> None:
+    trace = Trace()
+    root = trace.add(None, "invoke_agent fix", 0, 10)
+    step = trace.add(root, "step 1", 0, 10)
+    trace.add(step, "execute_tool bash", 0, 8)
+    first = trace.spans[0]
+    trace.spans[0] = type(first)(first.ref, step, first.name, first.start_ns, first.end_ns)
+    assert trace.ledger_ms() == {"tool": 8, "unattributed": 2}
