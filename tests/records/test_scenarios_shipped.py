@@ -84,6 +84,8 @@ def test_checks_fail_before_and_pass_after_the_scripted_steps(name: str) -> None
 PROMPT_TOKENS = {
     "fix-failing-test": (1_200, 2_500),
     "add-feature": (2_000, 3_200),
+    "slow-tests": (2_500, 4_000),
+    "bug-hunt": (8_500, 14_000),
 }
 """Bounds of the last call's prompt: what the embedded engine on a CPU can take, and what is meant to be long."""
 
@@ -110,6 +112,21 @@ def test_the_feature_is_built_with_parallel_calls_over_two_turns() -> None:
     groups = [{use.name for use in step.calls} for step in steps if len(step.calls) > 1]
     assert {"read_file"} in groups
     assert {"write_file", "edit_file"} in groups
+
+
+def test_the_bug_hunt_searches_and_grows_past_8k_tokens() -> None:
+    scenario = load_scenario(SHIPPED / "bug-hunt.yaml")
+    steps = [step for turn in scenario.turns for step in turn.steps]
+    assert 10 <= len(steps) <= 16
+    assert sum(use.name in ("search", "read_file", "list_files") for step in steps for use in step.calls) >= 10
+
+
+def test_the_slow_tests_run_three_at_once() -> None:
+    scenario = load_scenario(SHIPPED / "slow-tests.yaml")
+    steps = [step for turn in scenario.turns for step in turn.steps]
+    assert 6 <= len(steps) <= 8
+    assert [use.name for step in steps for use in step.calls if len(step.calls) == 3].count("bash") == 3
+    assert sum(use.name == "bash" for step in steps for use in step.calls) >= 5
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
