@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,8 +21,7 @@ KEEP_ALIVE = b": keep-alive\n\n"
 MALFORMED = b'data: {"id": "broken", "choices": [{"delta"\n\n'
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One event. `tokens` are those that it reveals; they add up to the reply's tokens.
 
     kind: `r` reasoning, `c` content, `t` tool call, `h` hidden (tokens, nothing shown), `o` role, `f` finish,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,8 +88,9 @@ class Generation:
         served, truth = self._served, self._truth
         raw = await self._request.read()
         truth.body_ns = now_ns()
-        if self._request.transport is not None:
-            self._request.transport.set_write_buffer_limits(high=0)  # uvloop writes at once instead of after this turn
+        transport = self._request.transport
+        if transport is not None and transport.get_extra_info("sslcontext") is None:
+            transport.set_write_buffer_limits(high=0)  # uvloop then writes at once instead of after this turn
         self._fault = choose_fault(served.profile.faults, served.seed, truth.number, served.age_ns)
         await self._meet_early_fault()
         asked = understand(read_body(raw), served.profile.model, self._is_chat)
@@ -129,37 +130,36 @@ class Generation:
         await response.prepare(self._request)
         self._truth.headers_ns, self._truth.status = now_ns(), 200
         shaper = Shaper(plan, asked, profile.stream, profile.reasoning_field, self._heading(), self._end_report)
-        outbox = Outbox(response, profile.stream, self._truth)
+        outbox = Outbox(self._request, profile.stream, self._truth)
         period_ns = round((profile.stream.keep_alive or 0) / served.time_scale)
         pings = asyncio.create_task(self._keep_alive(outbox, period_ns)) if period_ns else None
         try:
-            await outbox.send(shaper.open())
+            outbox.send(shaper.open())
             end_ns = await self._run(asked, plan, lambda start, end: self._send_step(outbox, shaper, start, end))
             await served.deadlines.until(end_ns)
-            await outbox.send(shaper.finish())
+            outbox.send(shaper.finish())
         except _StreamError:
-            await outbox.send([shaper.error("The engine failed in the middle of the stream."), *shaper.done()])
+            outbox.send([shaper.error("The engine failed in the middle of the stream."), *shaper.done()])
         finally:
             if pings is not None:
                 pings.cancel()
-        await outbox.flush()
+        outbox.flush()
         await response.write_eof()
         return response
 
-    async def _send_step(self, outbox: Outbox, shaper: Shaper, start: int, end: int) -> None:
+    def _send_step(self, outbox: Outbox, shaper: Shaper, start: int, end: int) -> None:
         match self._take_late_fault(start):
             case "disconnect":
-                await outbox.flush()
+                outbox.flush()
                 raise _Broken
             case "malformed":
-                await outbox.send([Frame(MALFORMED, "m")])
+                outbox.send([Frame(MALFORMED, "m")])
             case "error_event":
                 raise _StreamError
-        await outbox.send(shaper.step(start, end))
+        outbox.send(shaper.step(start, end))
 
     async def _reply_whole(self, asked: Asked, plan: Plan) -> web.StreamResponse:
-        async def send(start: int, end: int) -> None:
-            del end
+        def send(start: int, _: int) -> None:
             match self._take_late_fault(start):
                 case "disconnect":
                     raise _Broken
@@ -170,8 +170,8 @@ class Generation:
         await self._served.deadlines.until(end_ns)
         field_name = self._served.profile.reasoning_field
         body = orjson.dumps(whole_reply(asked, plan, self._heading(), field_name, self._end_report()))
-        if self._fault is not None and self._fault.kind == "malformed":
-            self._truth.fault, body = "malformed", body[: len(body) // 2]
+        if self._truth.fault == "malformed":
+            body = body[: len(body) // 2]
         return await self._send_json(200, body, {})
 
     def _take_late_fault(self, done_tokens: int) -> str | None:
@@ -182,7 +182,7 @@ class Generation:
         self._truth.fault, self._fault = fault.kind, None
         return fault.kind
 
-    async def _run(self, asked: Asked, plan: Plan, send: Callable[[int, int], Awaitable[None]]) -> int:
+    async def _run(self, asked: Asked, plan: Plan, send: Callable[[int, int], None]) -> int:
         """Queue, prefill and decode against absolute deadlines; returns the deadline of the response's end."""
         served, account = self._served, self._account
         keys: list[bytes] = []
@@ -217,7 +217,7 @@ class Generation:
             account.first_token_ns = now_ns()
         return due_ns
 
-    async def _decode(self, asked: Asked, plan: Plan, send: Callable[[int, int], Awaitable[None]], due_ns: int) -> int:
+    async def _decode(self, asked: Asked, plan: Plan, send: Callable[[int, int], None], due_ns: int) -> int:
         served, account = self._served, self._account
         pace, slots, deadlines = served.pace, served.slots, served.deadlines
         drafts = served.profile.speculation.draft_tokens if served.profile.speculation else 0
@@ -239,7 +239,7 @@ class Generation:
             account.output_tokens = done
             if number == last:
                 account.last_token_ns = now_ns()
-            await send(done - length, done)
+            send(done - length, done)
         if not plan.steps:
             account.last_token_ns = account.first_token_ns
         return due_ns
@@ -255,7 +255,7 @@ class Generation:
         while True:
             due_ns = outbox.last_write_ns + period_ns
             if due_ns <= now_ns():
-                await outbox.send([Frame(KEEP_ALIVE, "k")])
+                outbox.send([Frame(KEEP_ALIVE, "k")])
             await self._served.deadlines.until(max(due_ns, now_ns() + 1))
 
     def _end_report(self) -> tuple[dict[str, Any], dict[str, Any]]:

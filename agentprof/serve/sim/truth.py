@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import orjson
 
@@ -13,8 +13,7 @@ from agentprof.errors import InputError
 from agentprof.serve.sim.chunks import Frame
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkTruth:
+class ChunkTruth(NamedTuple):
     """One event as it was sent: stamped just before the write that carried its last byte.
 
     kind: see docs/simulator.md. tokens: those that it revealed. size_bytes: without HTTP framing.
