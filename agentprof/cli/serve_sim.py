@@ -15,7 +15,7 @@ from agentprof.serve.sim import Profile, SimOptions, load_profile, serve_until
 @click.command("sim")
 @click.argument("profile", type=click.Path(dir_okay=False, path_type=Path), metavar="PROFILE.yaml")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; others can reach any but 127.0.0.1."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; any but 127.0.0.1 is open to others."
 )
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port; 0 takes a free one and prints it.")
 @click.option(
