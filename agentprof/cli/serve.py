@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from agentprof.cli.serve_sim import sim
 from agentprof.errors import BackendError
 from agentprof.serve.cores import default_threads
 from agentprof.serve.local import CONTEXT_TOKENS, KV_TYPES, SPECULATIONS, EngineOptions, LocalEngine, start_engine
@@ -13,7 +14,16 @@ from agentprof.serve.local import CONTEXT_TOKENS, KV_TYPES, SPECULATIONS, Engine
 
 @click.group()
 def serve() -> None:
-    """Serve a model on this machine until Ctrl-C."""
+    """Serve a model on this machine until Ctrl-C: a real small one, or a simulated one.
+
+    \b
+    Examples:
+      agentprof serve local
+      agentprof serve sim scenarios/backends/one-gpu.yaml --port 8000
+    """
+
+
+serve.add_command(sim)
 
 
 @serve.command()

@@ -28,7 +28,7 @@ def sim(profile: Path, host: str, port: int, log: Path | None, seed: int, time_s
 
     \b
     Try what an agent would feel like on a backend with these figures:
-      agentprof serve sim profiles/one-gpu-speculative.yaml --port 8000
+      agentprof serve sim scenarios/backends/one-gpu-speculative.yaml --port 8000
     docs/simulator.md explains the profile. Ends with Ctrl-C.
     """
     options = SimOptions(host=host, port=port, log=log, seed=seed, time_scale=time_scale)
