@@ -145,7 +145,7 @@ def test_the_handshake_takes_its_delay_and_nothing_else_does(
 
 def test_the_command_serves_until_interrupted(tmp_path: Path) -> None:
     program = "from agentprof.cli.serve_sim import sim; sim()"
-    profile = str(REPOSITORY / "profiles" / "one-gpu-speculative.yaml")
+    profile = str(REPOSITORY / "scenarios" / "backends" / "one-gpu-speculative.yaml")
     arguments = [profile, "--log", str(tmp_path / "t.jsonl"), "--time-scale", "20", "--seed", "3"]
     process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -10,7 +10,7 @@ import pytest
 from agentprof.errors import InputError
 from agentprof.serve.sim.profile import Profile, load_profile
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "profiles").glob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "scenarios" / "backends").glob("*.yaml"))
 
 
 def write(tmp_path: Path, text: str) -> Path:
