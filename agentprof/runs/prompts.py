@@ -16,7 +16,7 @@ from agentprof.errors import BackendError
 Count = Callable[[str], Awaitable[int]]
 """Tokens of a prompt as the server counts them, whatever it adds included."""
 
-_WORDS = (
+_CANDIDATES = (
     "time year people way day man thing woman life child world school state family student group country problem hand "
     "part place case week company system program question work government number night point home water room mother "
     "area money story fact month lot right study book eye job word business issue side kind head house service friend "
@@ -26,7 +26,7 @@ _WORDS = (
     "interest death experience effect use class control field development role effort rate heart drug show leader "
     "light voice wife police mind price report decision son view relationship town road arm difference value building "
     "action model season society tax director position player record paper space ground form event official matter"
-).split()
+)
 _MIN_WORDS = 16
 
 
@@ -48,7 +48,7 @@ async def find_words(count: Count, seed: object) -> PromptMaker:
 
     Raises BackendError when hardly any of the candidates is, which no tokeniser for English does.
     """
-    words = list(_WORDS)
+    words = _CANDIDATES.split()
     random.Random(repr(seed)).shuffle(words)  # noqa: S311
     overhead = await _overhead(count, words)
     single = await _single_tokens(count, words, overhead)
