@@ -12,10 +12,11 @@ from agentprof.records.backend import Backend
 from agentprof.records.call import CallResult, ChatRequest, Reply
 from agentprof.records.spans import Arrivals, AttributeValue, Recorder, Span, SpanRef
 from agentprof.wire import dialects
+from agentprof.wire.exchange import Exchange
 from agentprof.wire.failures import Failure
 from agentprof.wire.figures import CallFigures
-from agentprof.wire.transport import Exchange
 
+_CANCELLED = Failure("cancelled", "the session was cancelled or ran out of time", is_retryable=False)
 _KIND_LETTER = {"reasoning": "r", "content": "c", "tool_call": "t", "hidden": "h"}
 
 
@@ -45,11 +46,6 @@ class Attempt:
         self.failure = failure
         self.end_ns = at_ns
 
-    def cancel(self, at_ns: int) -> None:
-        """End an open attempt because its session was cancelled or ran out of time."""
-        if self.end_ns is None:
-            self.fail(Failure("cancelled", "cancelled while it ran", is_retryable=False), at_ns)
-
 
 @dataclass(slots=True)
 class CallTrace:
@@ -64,11 +60,18 @@ class CallTrace:
     attempts: list[Attempt] = field(default_factory=list)
     cancelled_ns: int | None = None
 
+    @property
+    def failure(self) -> Failure | None:
+        """Why the call failed: its last attempt's failure, unless it was cancelled."""
+        if self.cancelled_ns is not None:
+            return _CANCELLED
+        return self.attempts[-1].failure
+
     def cancel(self, at_ns: int) -> None:
-        """End the call because its session was cancelled or ran out of time."""
+        """End the call because its session was cancelled or ran out of time; an open attempt ends with it."""
         self.cancelled_ns = at_ns
-        if self.attempts:
-            self.attempts[-1].cancel(at_ns)
+        if self.attempts and self.attempts[-1].end_ns is None:
+            self.attempts[-1].fail(_CANCELLED, at_ns)
 
     def result(self) -> CallResult:
         """The result of a call whose last attempt succeeded."""
@@ -90,14 +93,14 @@ def record_call(trace: CallTrace, recorder: Recorder) -> None:
     """Write `prepare`, `chat` and everything below it."""
     if not trace.attempts:
         return
-    first, last = trace.attempts[0], trace.attempts[-1]
+    first, last, failure = trace.attempts[0], trace.attempts[-1], trace.failure
     start_ns = first.entered_ns
     end_ns = last.end_ns if last.end_ns is not None else start_ns
     if trace.cancelled_ns is not None and trace.cancelled_ns > end_ns:  # while it waited for another attempt
         recorder.add(Span(recorder.reserve(), trace.ref, semconv.BACKOFF, end_ns, trace.cancelled_ns))
         end_ns = trace.cancelled_ns
     recorder.add(Span(recorder.reserve(), trace.parent, semconv.PREPARE, trace.prepared_from_ns, start_ns))
-    has_retry = len(trace.attempts) > 1 or last.failure is not None
+    has_retry = len(trace.attempts) > 1 or failure is not None
     for number, attempt in enumerate(trace.attempts, start=1):
         parent = trace.ref
         if has_retry:
@@ -117,7 +120,7 @@ def record_call(trace: CallTrace, recorder: Recorder) -> None:
             end_ns,
             "client",
             _attributes(trace),
-            last.failure.message if last.failure else None,
+            failure.message if failure else None,
         )
     )
     recorder.add_content(trace.ref, "request", {"messages": trace.request.messages, "tools": trace.request.tools})
@@ -173,7 +176,7 @@ def _phases(attempt: Attempt, parent: SpanRef, recorder: Recorder) -> Iterator[S
         marks += [(semconv.FIRST_TOKEN_WAIT, first), (semconv.DECODE, last), (semconv.TAIL, attempt.end_ns)]
     at_ns = attempt.entered_ns
     for name, end_ns in marks:
-        end_ns = max(at_ns, end_ns)
+        end_ns = min(max(at_ns, end_ns), attempt.end_ns)  # an answer may come before the request is sent
         attributes = _connect_attributes(exchange) if name == semconv.CONNECT else {}
         yield Span(recorder.reserve(), parent, name, at_ns, end_ns, "internal", attributes)
         at_ns = end_ns
@@ -236,10 +239,10 @@ def _attributes(trace: CallTrace) -> dict[str, AttributeValue]:
     )
     for name, value in dialects.timing_headers(exchange.headers).items():
         attributes[f"http.response.header.{name}"] = value
-    if last.failure is not None:
-        attributes[semconv.ERROR_TYPE] = last.failure.kind
-        attributes[semconv.ERROR_KIND] = last.failure.kind
-        attributes[semconv.ERROR_MESSAGE] = last.failure.message
+    if trace.failure is not None:
+        attributes[semconv.ERROR_TYPE] = trace.failure.kind
+        attributes[semconv.ERROR_KIND] = trace.failure.kind
+        attributes[semconv.ERROR_MESSAGE] = trace.failure.message
     if last.reply is not None and last.figures is not None:
         attributes.update(_reply_attributes(last, last.reply, last.figures))
     return attributes

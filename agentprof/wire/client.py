@@ -19,21 +19,30 @@ from agentprof.records.spans import Recorder, SpanRef
 from agentprof.wire import dialects
 from agentprof.wire.assemble import assemble_in_steps
 from agentprof.wire.call_spans import Attempt, CallTrace, record_call
-from agentprof.wire.failures import Failure, RetryPolicy, backoff_ns, classify, is_overflow
+from agentprof.wire.exchange import EXCHANGE, Exchange
+from agentprof.wire.failures import RetryPolicy, backoff_ns, classify, classify_stream, last_words
 from agentprof.wire.figures import failure as stream_failure
 from agentprof.wire.figures import measure
-from agentprof.wire.transport import EXCHANGE, Exchange, StampingTransport
+from agentprof.wire.transport import StampingTransport
 
 
 def api_key(backend: Backend) -> str | None:
-    """The backend's key from the environment; None where it needs none. Raises InputError if the variable is unset."""
+    """The backend's key from the environment, without space around it; None where the backend needs none.
+
+    Raises InputError if the variable is unset, or holds what no header can carry; what it holds is never shown.
+    """
     if backend.api_key_env is None:
         return None
-    key = os.environ.get(backend.api_key_env, "")
+    key = os.environ.get(backend.api_key_env, "").strip()
     if not key:
         raise InputError(
             f'backend "{backend.name}": the environment variable {backend.api_key_env} is not set; '
             f"export it, or remove api_key_env if the server needs no key."
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(
+            f'backend "{backend.name}": the environment variable {backend.api_key_env} holds a line break or another '
+            f"character that no key has (what it holds isn't shown); set it again."
         )
     return key
 
@@ -55,10 +64,12 @@ class ChatClient:
         self.backend = backend
         self.engine = engine
         self.retry = retry or RetryPolicy()
-        key = api_key(backend)
-        self._headers: dict[str, Any] = {} if key else {"Authorization": openai.Omit()}
+        self._key = api_key(backend)
+        # The openai client would tell every server whose account OPENAI_ORG_ID and its like name.
+        omitted = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key else ["Authorization"])]
+        self._headers: dict[str, Any] = {name: openai.Omit() for name in omitted}
         self._openai = openai.AsyncOpenAI(
-            api_key=key or "none",
+            api_key=self._key or "none",
             base_url=backend.base_url,
             max_retries=0,
             timeout=None,
@@ -71,7 +82,7 @@ class ChatClient:
     @property
     def address(self) -> str:
         """Host and port, for messages."""
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     async def close(self) -> None:
         """Close the connections."""
@@ -115,7 +126,8 @@ class ChatClient:
             record_call(trace, recorder)
         failed = trace.attempts[-1].failure
         if failed is not None:
-            raise CallError(failed.kind, f'backend "{self.backend.name}": {failed.message}')
+            message = last_words(failed, len(trace.attempts), self.retry)
+            raise CallError(failed.kind, f'backend "{self.backend.name}": {message}')
         return trace.result()
 
     async def _attempt(self, request: ChatRequest, attempt: Attempt, traceparent: str) -> None:
@@ -130,15 +142,13 @@ class ChatClient:
                 pieces = [piece async for piece in response.http_response.aiter_raw()]
                 body = b"".join(pieces)
         except (openai.APIError, httpx2.HTTPError) as error:
-            attempt.fail(classify(error, exchange, self.address), now_ns())
+            attempt.fail(classify(error, exchange, self.address, self._key), now_ns())
             return
         attempt.end_ns = exchange.ended_ns or now_ns()
         attempt.reply = await _assemble(body, exchange)
         failed = stream_failure(attempt.reply, has_clean_eof=exchange.has_clean_eof)
         if failed is not None:
-            kind, message = failed
-            kind = "context_overflow" if is_overflow(message) else kind
-            attempt.failure = Failure(kind, message, is_retryable=False)
+            attempt.failure = classify_stream(failed, exchange, self.address, self._key)
         attempt.figures = measure(
             attempt.reply,
             start_ns=attempt.start_ns,

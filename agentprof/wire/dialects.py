@@ -23,7 +23,7 @@ TIMING_HEADERS = (
 
 ENGINES_WITH_CACHE_SALT: frozenset[Engine] = frozenset({"vllm"})
 
-_SERVER_TIMING = re.compile(r"([\w-]+)\s*;[^,]*?\bdur=([\d.]+)")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"?')
 
 
 def request_fields(engine: Engine, request: ChatRequest) -> dict[str, Any]:
@@ -132,9 +132,19 @@ def gateway_ns(headers: Mapping[str, str]) -> int | None:
 
 
 def server_timing_ns(headers: Mapping[str, str]) -> dict[str, int]:
-    """The durations of a `Server-Timing` header, in nanoseconds by lower-case name."""
-    found = _SERVER_TIMING.findall(headers.get("server-timing", ""))
-    return {name.lower(): ns for name, text in found if (ns := _milliseconds(text)) is not None}
+    """The durations of a `Server-Timing` header, in nanoseconds by lower-case name; of equal names the last."""
+    found: dict[str, int] = {}
+    for item in _QUOTED.sub(_without_separators, headers.get("server-timing", "")).split(","):
+        name, *parameters = item.split(";")
+        for parameter in parameters:
+            key, _, text = parameter.partition("=")
+            if key.strip().lower() == "dur" and (ns := _milliseconds(text.strip().strip('"'))) is not None:
+                found[name.strip().lower()] = ns
+    return found
+
+
+def _without_separators(quoted: re.Match[str]) -> str:
+    return quoted[0].replace(",", " ").replace(";", " ")
 
 
 def _milliseconds(text: str | None) -> int | None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
 
-from agentprof.wire.transport import Exchange
+from agentprof.wire.exchange import MAX_BODY_BYTES, Exchange
+from agentprof.wire.stream_errors import is_context_overflow, one_line
+from agentprof.wire.transport import HandshakeError, NotHttpError, UnknownHostError
 
-_OVERFLOW = re.compile(
-    r"context[ _](length|size|window)|maximum context|exceed_context|too many (input )?tokens|prompt is too long",
-    re.IGNORECASE,
-)
 _RETRIED_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_OVERFLOW_STATUS = frozenset({400, 413, 422, 500})
 _FIRST_BACKOFF_NS = 500_000_000
+_MAX_MESSAGE_CHARS = 300
+_MAX_SECONDS = 1e9
+_NOT_SHOWN = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,65 +56,144 @@ def backoff_ns(failure: Failure, attempt: int, policy: RetryPolicy) -> int | Non
     return min(_FIRST_BACKOFF_NS << (attempt - 1), policy.max_wait_ns)
 
 
-def classify(error: Exception, exchange: Exchange, address: str) -> Failure:
-    """The failure behind an exception of the openai client or of our transport."""
+def last_words(failure: Failure, attempts: int, policy: RetryPolicy) -> str:
+    """The message of a call that failed for good, saying what became of its retries."""
+    asked_ns = failure.retry_after_ns
+    if failure.is_retryable and asked_ns is not None and asked_ns > policy.max_wait_ns:
+        return (
+            f"{failure.message} (it asks to wait {asked_ns / 1e9:,.0f} s; "
+            f"no more than {policy.max_wait_ns / 1e9:g} s are waited)"
+        )
+    return failure.message if attempts == 1 else f"{failure.message} (after {attempts} attempts)"
+
+
+def classify(error: Exception, exchange: Exchange, address: str, key: str | None = None) -> Failure:
+    """The failure behind an exception of the openai client or of our transport. `key` is blotted out of messages."""
     if isinstance(error, openai.APIStatusError):
-        return _classify_status(error, address)
+        return without_key(_classify_status(error, address, key), key)
     cause: BaseException | None = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
     detail = str(cause or error) or type(error).__name__
-    if isinstance(cause, httpx2.ConnectTimeout):
-        return Failure("connect_timeout", f"no connection to {address} in time", is_retryable=True)
-    if isinstance(cause, httpx2.ConnectError):
-        return _classify_connect(detail, address)
-    if exchange.reads:
-        return Failure("truncated", f"{address} closed the connection in mid-stream", is_retryable=False)
-    return Failure("disconnected", f"{address} closed the connection before any response ({detail})", is_retryable=True)
+    match cause:
+        case httpx2.ConnectTimeout():
+            return Failure("connect_timeout", f"no connection to {address} in time", is_retryable=True)
+        case HandshakeError():
+            return Failure("tls", f"TLS handshake with {address} failed: {detail}", is_retryable=False)
+        case UnknownHostError():
+            return _classify_lookup(cause, detail, address)
+        case httpx2.ConnectError():
+            return _classify_connect(cause, detail, address)
+        case NotHttpError():
+            message = f"what came back from {address} is not HTTP; is base_url's scheme (http or https) right?"
+            return Failure("not_http", message, is_retryable=False)
+    before = "any response" if exchange.answered_ns is None else "its response's headers were whole"
+    return Failure("disconnected", f"{address} closed the connection before {before} ({detail})", is_retryable=True)
 
 
-def _classify_connect(detail: str, address: str) -> Failure:
-    lower = detail.lower()
-    if "ssl" in lower or "certificate" in lower:
-        return Failure("tls", f"TLS handshake with {address} failed: {detail}", is_retryable=False)
-    if "name or service not known" in lower or "getaddrinfo" in lower or "domain name" in lower or "dns" in lower:
-        return Failure("dns", f"the host name of {address} is unknown", is_retryable=False)
-    return Failure("refused", f"connection refused at {address}", is_retryable=True)
+def classify_stream(failure: tuple[str, str], exchange: Exchange, address: str, key: str | None = None) -> Failure:
+    """The failure of a response under HTTP 200; `failure` is what its events say of themselves."""
+    kind, message = failure
+    media_type = exchange.headers.get("content-type", "").split(";")[0].strip().lower()
+    if exchange.is_too_large:
+        kind = "too_large"
+        message = f"{address} sent more than {MAX_BODY_BYTES // 2**20} MiB, which is no chat completion"
+    elif kind == "truncated" and media_type == "text/html":
+        kind = "not_a_stream"
+        message = f"{address} answered with a web page, not with a stream; is base_url right (it usually ends in /v1)?"
+    return without_key(Failure(kind, message, is_retryable=False), key)
 
 
-def _classify_status(error: openai.APIStatusError, address: str) -> Failure:
-    status, message = error.status_code, server_message(error)
-    if status in {400, 413, 422} and _OVERFLOW.search(f"{error.body} {message}"):
-        return Failure(
-            "context_overflow", f"the prompt does not fit the model's context: {message}", is_retryable=False
-        )
-    kind = "loading" if status == 503 and "loading" in message.lower() else f"http_{status}"
+def without_key(failure: Failure, key: str | None) -> Failure:
+    """The failure with the API key blotted out of its message: some servers repeat what they were sent."""
+    return replace(failure, message=_blot(failure.message, key))
+
+
+def _blot(text: str, key: str | None) -> str:
+    return text.replace(key, "[key]") if key else text
+
+
+def _classify_lookup(cause: BaseException, detail: str, address: str) -> Failure:
+    is_temporary = _errno(cause) == socket.EAI_AGAIN
+    return Failure("dns", f"the host name of {address} can't be looked up: {detail}", is_retryable=is_temporary)
+
+
+def _classify_connect(cause: BaseException, detail: str, address: str) -> Failure:
+    reason: BaseException | None = cause
+    while reason is not None and not isinstance(reason, ConnectionRefusedError):
+        reason = reason.__cause__
+    if reason is not None:
+        return Failure("refused", f"connection refused at {address}", is_retryable=True)
+    return Failure("unreachable", f"no connection to {address}: {detail}", is_retryable=True)
+
+
+def _errno(error: BaseException | None) -> int | None:
+    """The system's error number, of the first exception in the chain of causes that has one."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None:
+            return error.errno
+        error = error.__cause__
+    return None
+
+
+def _classify_status(error: openai.APIStatusError, address: str, key: str | None) -> Failure:
+    status, message = error.status_code, server_message(error, key)
+    if status in _OVERFLOW_STATUS and is_context_overflow(f"{error.body} {message}"):
+        text = f"the prompt does not fit the model's context: {message}"
+        return Failure("context_overflow", text, is_retryable=False)
+    location = error.response.headers.get("location")
+    if status in range(300, 400) and location:
+        parts = urlsplit(location)
+        target = f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else parts.path
+        message = f"it redirects to {_blot(target, key)}, which isn't followed; is base_url right?"
     return Failure(
-        kind,
+        "loading" if status == 503 and "loading" in message.lower() else f"http_{status}",
         f"HTTP {status} from {address}: {message}",
         is_retryable=status in _RETRIED_STATUS,
-        retry_after_ns=_retry_after_ns(error.response.headers.get("retry-after")),
+        retry_after_ns=retry_after_ns(error.response.headers),
     )
 
 
-def server_message(error: openai.APIStatusError) -> str:
-    """The server's own words, in one line of at most 300 characters."""
+def server_message(error: openai.APIStatusError, key: str | None = None) -> str:
+    """The server's own words, in one line of at most 300 characters, the API key blotted out."""
     body = error.body
-    text: object = body
     if isinstance(body, dict):
-        inner = body.get("error", body)
-        text = inner.get("message", inner) if isinstance(inner, dict) else inner
-    if text is None or text == "":
-        text = error.response.reason_phrase or "no message"
-    return " ".join(str(text).split())[:300]
+        body = body.get("error") or body
+    text = one_line(body) if body else ""
+    if isinstance(body, str) and body.lstrip().startswith("<"):
+        text = " ".join(_NOT_SHOWN.sub(" ", body).split())
+    text = _blot(text or error.response.reason_phrase or "no message", key)
+    return text if len(text) <= _MAX_MESSAGE_CHARS else text[: _MAX_MESSAGE_CHARS - 1] + "…"
 
 
-def is_overflow(message: str) -> bool:
-    """Whether a server's error message says that the prompt didn't fit the context."""
-    return bool(_OVERFLOW.search(message))
+def retry_after_ns(headers: Mapping[str, str]) -> int | None:
+    """How long a response asks us to wait: `retry-after-ms`, else `Retry-After` in seconds or as a date.
 
-
-def _retry_after_ns(value: str | None) -> int | None:
-    try:
-        seconds = float(value) if value else None
-    except ValueError:  # an HTTP date: the clocks may differ, so the usual back-off serves better
+    A date is read against the response's own `Date`, as the clocks may differ; without one against ours. One that
+    has passed is 0. None where nothing that can be read was asked.
+    """
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return round(milliseconds * 1e6)
+    value = headers.get("retry-after")
+    if (seconds := _number(value)) is not None:
+        return round(seconds * 1e9)
+    until = _date_s(value)
+    if until is None:
         return None
-    return round(seconds * 1e9) if seconds is not None and 0 <= seconds < 1e6 else None
+    now = _date_s(headers.get("date"))
+    return round(max(0.0, until - (time.time() if now is None else now)) * 1e9)
+
+
+def _number(text: str | None) -> float | None:
+    """A count of seconds or less; so long a wait that it has no name is cut to some 30 years."""
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        return None
+    return min(value, _MAX_SECONDS) if value is not None and value >= 0 else None
+
+
+def _date_s(text: str | None) -> float | None:
+    """An HTTP date as seconds since 1970."""
+    try:
+        return parsedate_to_datetime(text).timestamp() if text else None
+    except (ValueError, OverflowError):
+        return None
