@@ -80,12 +80,14 @@ class Session:
         """Play the whole scenario within its limits. Only cancellation from outside escapes as an exception."""
         limit_ns = self.scenario.limits.session
         try:
-            async with asyncio.timeout(limit_ns / 1e9):
+            async with asyncio.timeout(limit_ns / 1e9) as limit:
                 for number, turn in enumerate(self.scenario.turns, start=1):
                     await self._play(turn, number)
         except SessionEndedError as ended:
             return ended.outcome
         except TimeoutError:
+            if not limit.expired():
+                raise
             return Outcome("timed_out", f"the session's limit of {limit_ns / 1e9:g} s was reached in step {self._step}")
         return Outcome("completed")
 
@@ -125,6 +127,7 @@ class Session:
     async def _ask_and_act(self, scripted: Step | None, step: SpanRef, started_ns: int) -> bool:
         is_forced = scripted is not None and self.scenario.length == "forced"
         request = self.conversation.request(scripted.output_tokens if scripted and is_forced else None)
+        self.status.is_calling = True
         try:
             result = await self.model.call(
                 request,
@@ -137,6 +140,8 @@ class Session:
         except CallError as error:
             name: OutcomeName = "context_overflow" if error.kind == "context_overflow" else "failed"
             raise SessionEndedError(Outcome(name, error.message)) from error
+        finally:
+            self.status.is_calling = False
         self.status.session_tokens += result.output_tokens
         try:
             calls = self._take_reply(scripted, result)

@@ -10,10 +10,11 @@ import click
 import orjson
 
 from agentprof.analysis.explain import explain as explain_spans
-from agentprof.errors import ExitCode
+from agentprof.errors import ExitCode, InputError
 from agentprof.report.text import render_run
 from agentprof.runs.store import RunData, list_runs, read_run
 
+_LATEST = "LATEST"
 _RUN_FACTS = (
     "name",
     "created",
@@ -29,15 +30,18 @@ _RUN_FACTS = (
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), default=Path("runs/LATEST"))
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON that docs/metrics.md describes.")
 def explain(run: Path, *, as_json: bool) -> int:
-    """Explain a run: its ledger, rates, calls and cautions. RUN is a run folder, or `runs/LATEST`.
+    """Explain a run: its ledger, rates, calls and cautions.
+
+    RUN is a run folder; `runs/LATEST`, the default, stands for the newest one in `runs`.
 
     \b
     Examples:
+      agentprof explain
       agentprof explain runs/2026-11-30T081200-fix-failing-test-local
-      agentprof explain runs/LATEST --json
+      agentprof explain runs/LATEST --json | jq .sessions[0].ledger
     """
     data = read_run(_resolve(run))
     if as_json:
@@ -66,6 +70,9 @@ def _report_problems(data: RunData) -> int:
 
 def _resolve(run: Path) -> Path:
     """`LATEST` stands for the newest run of its folder."""
-    if run.name == "LATEST" and not run.exists() and (runs := list_runs(run.parent)):
-        return runs[-1]
-    return run
+    if run.name != _LATEST or run.exists():
+        return run
+    found = list_runs(run.parent)
+    if not found:
+        raise InputError(f"{run.parent}: no runs yet. `agentprof replay SCENARIO -b local` makes one.")
+    return found[-1]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import Any, TextIO
 
 import click
 
@@ -32,6 +34,27 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Whoever reads our output may stop reading, as in `agentprof explain … | head`."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            if not _is_unread(sys.stdout):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.OK
+        return result
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """Whether nobody reads a stream any more; what couldn't be written is still in its buffer."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        return True
+    return False
+
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="agentprof")
@@ -49,22 +72,26 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every expected error is one line on stderr."""
     try:
         result = cli.main(args=arguments, prog_name="agentprof", standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("agentprof: interrupted", err=True)
         return ExitCode.INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ExitCode.BAD_INPUT
     except click.ClickException as error:
-        error.show()
+        click.echo(f"agentprof: {_in_one_line(error)}", err=True)
         return ExitCode.BAD_INPUT
     except AgentprofError as error:
         click.echo(f"agentprof: {error}", err=True)
         return error.exit_code
-    except KeyboardInterrupt:
-        click.echo("agentprof: interrupted", err=True)
-        return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # `agentprof explain … | head`
-        sys.stderr.close()
-        return ExitCode.OK
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _in_one_line(error: click.ClickException) -> str:
+    """click's message, and where the command's help is."""
+    words = " ".join(error.format_message().split())
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return words if context is None else f"{words.rstrip('.')}. `{context.command_path} --help` says more."
 
 
 def main() -> None:

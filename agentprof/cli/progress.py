@@ -12,7 +12,7 @@ from rich.text import Text
 
 from agentprof.clock import now_ns
 from agentprof.records.progress import SessionStatus
-from agentprof.runs.plan import PlannedSession
+from agentprof.runs.plan import PlannedSession, session_title
 from agentprof.runs.replay import Observer
 
 
@@ -44,14 +44,17 @@ class ReplayProgress(Observer):
     def waiting(self, message: str) -> None:
         """Say what is waited for; in a log only when it changes."""
         if message != self._message and self._live is None:
-            self._console.print(message, highlight=False, soft_wrap=True)
+            self._print(message)
         self._message = message
 
     def planned(self, sessions: Sequence[PlannedSession]) -> None:
-        """Take the number of sessions for the ETA."""
+        """Take the number of sessions for the ETA, and say it."""
         self._message = ""
         self._total = len(sessions)
         self._started_ns = now_ns()
+        warmups = sum(session.is_warmup for session in sessions)
+        of = f", {warmups} of them to warm up" if warmups else ""
+        self._print(f"running {self._total} session{'s' if self._total != 1 else ''}{of}")
 
     def started(self, status: SessionStatus) -> None:
         """Show a session from now on."""
@@ -63,9 +66,12 @@ class ReplayProgress(Observer):
         self._ended += 1
         elapsed_s = (now_ns() - started_ns) / 1e9
         steps = f"{status.step} step{'s' if status.step != 1 else ''}"
-        line = f"{_title(status)}: {status.outcome}, {steps}, {status.session_tokens} tokens, {elapsed_s:.1f} s"
-        eta = self._eta()
-        self._console.print(f"[{self._ended}/{self._total}] {line}{eta}", highlight=False, markup=False, soft_wrap=True)
+        tokens = f"{status.session_tokens:,} tokens"
+        line = f"{_title(status)}: {status.outcome}, {steps}, {tokens}, {elapsed_s:.1f} s"
+        self._print(f"[{self._ended}/{self._total}] {line}{self._eta()}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _eta(self) -> str:
         """Time left, from the sessions that have ended and how far the running ones are."""
@@ -93,8 +99,7 @@ class ReplayProgress(Observer):
 
 
 def _title(status: SessionStatus) -> str:
-    kind = "warm-up" if status.is_warmup else "repetition"
-    return f"{status.scenario} on {status.backend}, {kind} {status.repetition}"
+    return session_title(status.scenario, status.backend, status.repetition, is_warmup=status.is_warmup)
 
 
 def _share(status: SessionStatus) -> float:

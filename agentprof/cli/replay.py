@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import signal
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,21 @@ import click
 import uvloop
 from rich.console import Console
 
-from agentprof.agent.sandbox import find_sandbox
+from agentprof.agent.sandbox import Sandbox, find_sandbox
+from agentprof.cli.backends import BackendOptions, open_backends
 from agentprof.cli.explain import print_run
 from agentprof.cli.progress import ReplayProgress
 from agentprof.errors import ExitCode, InputError, SandboxError
 from agentprof.records.backend import Backend
-from agentprof.records.loading import load_backends, load_scenario
+from agentprof.records.loading import load_scenario
 from agentprof.records.scenario import Scenario
+from agentprof.records.trajectory import trajectory_problems
 from agentprof.runs.replay import Replay, ReplayOptions, ReplaySummary
-from agentprof.serve.cores import default_threads
-from agentprof.serve.local import EngineOptions, start_engine
+from agentprof.runs.store import check_new
+from agentprof.runs.tracing import traces_endpoint
 
 _SHIPPED = (Path(__file__).parents[1] / "_scenarios", Path(__file__).parents[2] / "scenarios")
-_LOCAL = "local"
+_MOST_FAILURES = 5
 
 
 @click.command()
@@ -85,23 +87,19 @@ def replay(scenarios: tuple[str, ...], **options: Any) -> int:
     """
     loaded = [_override(load_scenario(_find_scenario(name)), options) for name in scenarios]
     _check_unique(loaded)
-    concurrency = options["concurrency"]
-    repeat = options["repeat"] or concurrency
-    if repeat < concurrency:
-        raise InputError(
-            f"--repeat {repeat} is less than --concurrency {concurrency}: no {concurrency} sessions could run at once."
-        )
-    replay_options = ReplayOptions(
-        repeat=repeat,
-        concurrency=concurrency,
-        warmup=options["warmup"],
-        has_content=options["capture_content"],
-        otlp_endpoint=options["otlp_endpoint"],
-        sandbox=_sandbox(loaded, allow_unsandboxed=options["allow_unsandboxed"]),
-        run_seed=secrets.token_hex(8),
+    replay_options = _replay_options(loaded, options)
+    if options["out"] is not None:
+        check_new(options["out"])
+    traces_endpoint(options["otlp_endpoint"])  # a mistake there shows before an engine is started
+    chosen = BackendOptions(
+        names=options["names"],
+        file=options["backends_file"],
+        base_url=options["base_url"],
+        model=options["model"],
+        api_key_env=options["api_key_env"],
     )
     console = Console(stderr=True)
-    with _backends(options, concurrency, console) as backends:
+    with open_backends(chosen, replay_options.concurrency, console) as backends:
         folder = options["out"] or _folder(loaded, backends)
         with ReplayProgress(console) as progress:
             summary = _run(Replay(loaded, backends, replay_options, folder, progress))
@@ -109,9 +107,39 @@ def replay(scenarios: tuple[str, ...], **options: Any) -> int:
     return _conclude(summary)
 
 
+def _replay_options(scenarios: Sequence[Scenario], options: dict[str, Any]) -> ReplayOptions:
+    concurrency = options["concurrency"]
+    repeat = options["repeat"] or concurrency
+    if repeat < concurrency:
+        raise InputError(
+            f"--repeat {repeat} is less than --concurrency {concurrency}: no {concurrency} sessions could run at once."
+        )
+    return ReplayOptions(
+        repeat=repeat,
+        concurrency=concurrency,
+        warmup=options["warmup"],
+        has_content=options["capture_content"],
+        otlp_endpoint=options["otlp_endpoint"],
+        sandbox=_sandbox(scenarios, allow_unsandboxed=options["allow_unsandboxed"]),
+        run_seed=secrets.token_hex(8),
+    )
+
+
 def _run(replay: Replay) -> ReplaySummary:
+    """Run it on uvloop. SIGTERM and a closed terminal end it as Ctrl-C does: sessions kept, processes gone."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(replay.run())
+        try:
+            return runner.run(_run_until_signal(replay))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+async def _run_until_signal(replay: Replay) -> ReplaySummary:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if task is not None and signal.getsignal(number) is signal.SIG_DFL:
+            loop.add_signal_handler(number, task.cancel)
+    return await replay.run()
 
 
 def _conclude(summary: ReplaySummary) -> int:
@@ -120,29 +148,39 @@ def _conclude(summary: ReplaySummary) -> int:
     export = summary.export
     if export.exported is not None and export.exported < export.created:
         lost = export.created - export.exported
-        click.echo(
-            f"agentprof: {lost} of {export.created} spans did not reach {export.endpoint}; "
-            "the run folder has them all.",
-            err=True,
-        )
+        _complain(f"{lost} of {export.created} spans did not reach {export.endpoint}; the run folder has them all.")
     if summary.spans_written != summary.spans_created:
-        click.echo(
-            f"agentprof: {summary.spans_created} spans made, {summary.spans_written} written: the run is incomplete.",
-            err=True,
-        )
+        _complain(f"{summary.spans_created} spans made, {summary.spans_written} written: the run is incomplete.")
         return ExitCode.INCOMPLETE
     if summary.is_interrupted:
-        click.echo(f"agentprof: interrupted; {len(summary.outcomes)} of {summary.planned} sessions are kept.", err=True)
+        cut = sum(outcome.name == "cancelled" for _, outcome, _ in summary.outcomes)
+        whole = len(summary.outcomes) - cut
+        _complain(
+            f"interrupted: {whole} of {summary.planned} sessions ended before, {cut} were cut short; all are kept."
+        )
         return ExitCode.INTERRUPTED
-    failed = [(planned, outcome) for planned, outcome, _ in summary.outcomes if outcome.name != "completed"]
-    for planned, outcome in failed[:5]:
-        click.echo(f"agentprof: {planned.scenario} on {planned.backend}: {outcome.name}: {outcome.reason}", err=True)
+    failed = [
+        f"{planned.title}: {outcome.name}: {outcome.reason}"
+        for planned, outcome, _ in summary.outcomes
+        if outcome.name != "completed"
+    ]
     if failed:
+        _complain_of_each(failed)
         return ExitCode.INCOMPLETE
-    if any(has_passed is False for _, _, has_passed in summary.outcomes):
-        click.echo("agentprof: a session's checks failed.", err=True)
-        return ExitCode.CHECK_FAILED
-    return ExitCode.OK
+    unsolved = [f"{planned.title}: its checks failed" for planned, _, passed in summary.outcomes if passed is False]
+    _complain_of_each(unsolved)
+    return ExitCode.CHECK_FAILED if unsolved else ExitCode.OK
+
+
+def _complain_of_each(lines: Sequence[str]) -> None:
+    for line in lines[:_MOST_FAILURES]:
+        _complain(line)
+    if len(lines) > _MOST_FAILURES:
+        _complain(f"… and {len(lines) - _MOST_FAILURES} more.")
+
+
+def _complain(line: str) -> None:
+    click.echo(f"agentprof: {line}", err=True)
 
 
 def _find_scenario(name: str) -> Path:
@@ -159,8 +197,13 @@ def _find_scenario(name: str) -> Path:
 
 
 def _override(scenario: Scenario, options: dict[str, Any]) -> Scenario:
+    """The scenario with what the options change. Raises InputError where its steps don't allow that."""
     given = {key: options[key] for key in ("mode", "length", "history", "cache") if options[key]}
-    return scenario.model_copy(update=given)
+    changed = scenario.model_copy(update=given)
+    for _, words in trajectory_problems(changed.model_dump(mode="json", exclude_none=True)) if given else ():
+        named = " ".join(f"--{key} {value}" for key, value in given.items())
+        raise InputError(f"{scenario.source}: {named}: {words}.")
+    return changed
 
 
 def _check_unique(scenarios: Sequence[Scenario]) -> None:
@@ -174,56 +217,13 @@ def _check_unique(scenarios: Sequence[Scenario]) -> None:
         seen[scenario.name] = scenario.source
 
 
-def _sandbox(scenarios: Sequence[Scenario], *, allow_unsandboxed: bool) -> Any:
+def _sandbox(scenarios: Sequence[Scenario], *, allow_unsandboxed: bool) -> Sandbox | None:
     if allow_unsandboxed or all(scenario.mode == "scripted" for scenario in scenarios):
         return None
     try:
         return find_sandbox()
     except SandboxError as error:
         raise SandboxError(f"live mode runs commands that a model writes: {error}") from None
-
-
-@contextmanager
-def _backends(options: dict[str, Any], concurrency: int, console: Console) -> Iterator[list[Backend]]:
-    """The backends asked for; the embedded engine, where it is one of them, runs as long as the block."""
-    names: tuple[str, ...] = options["names"]
-    base_url, model = options["base_url"], options["model"]
-    if base_url:
-        if names:
-            raise InputError(
-                "--base-url and --backend exclude each other; put the server into backends.yaml to use both."
-            )
-        if not model:
-            raise InputError("--base-url needs --model: the name under which the server serves it.")
-        yield [_checked(base_url, model, options["api_key_env"])]
-        return
-    if not names:
-        raise InputError("no backend: give --backend NAME (from backends.yaml, or `local`), or --base-url and --model.")
-    if len(set(names)) < len(names):
-        raise InputError("--backend: each backend can be named once.")
-    file: Path | None = options["backends_file"] or (Path("backends.yaml") if Path("backends.yaml").exists() else None)
-    known = load_backends(file) if file is not None else {}
-    missing = [name for name in names if name not in known and name != _LOCAL]
-    if missing:
-        where = f"{file} has {', '.join(known)}" if file else "there is no backends.yaml here"
-        raise InputError(f'backend "{missing[0]}": not known: {where}. `local` is the embedded engine.')
-    if _LOCAL not in names or _LOCAL in known:
-        yield [known[name] for name in names]
-        return
-    weights = Path(model) if model else None
-    threads = default_threads()
-    console.print("starting the embedded engine", highlight=False)
-    with start_engine(EngineOptions(model=weights, threads=threads, slots=concurrency)) as engine:
-        labels = {"engine": "llama.cpp", "threads": str(threads), "slots": str(concurrency)}
-        local = Backend(name=_LOCAL, base_url=engine.base_url, model=engine.model, labels=labels)
-        yield [known.get(name, local) for name in names]
-
-
-def _checked(base_url: str, model: str, api_key_env: str | None) -> Backend:
-    try:
-        return Backend(name="default", base_url=base_url, model=model, api_key_env=api_key_env)
-    except ValueError:
-        raise InputError(f"--base-url: {base_url!r} is not an http(s) URL, such as http://127.0.0.1:8000/v1") from None
 
 
 def _folder(scenarios: Sequence[Scenario], backends: Sequence[Backend]) -> Path:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from agentprof.errors import InputError
+from agentprof.report.layout import table
 from agentprof.runs.store import list_runs, read_run
+
+_HEADERS = ("run", "scenarios", "backends", "sessions", "state")
+_UNLIMITED = 10_000
 
 
 @click.command()
@@ -21,26 +25,23 @@ def runs(folder: Path) -> None:
     Example:
       agentprof runs
     """
-    table = Table(box=None, pad_edge=False)
-    for column in ("run", "scenarios", "backends", "sessions", "state"):
-        table.add_column(column, overflow="fold")
-    found = list_runs(folder)
-    for path in found:
-        try:
-            data = read_run(path)
-        except InputError as error:
-            table.add_row(path.name, "", "", "", str(error))
-            continue
-        planned = data.facts.get("planned") or []
-        sessions = len({span.ref.trace_id for span in data.spans})
-        table.add_row(
-            path.name,
-            ", ".join(data.facts.get("scenarios") or ()),
-            ", ".join(data.facts.get("backends") or ()),
-            f"{sessions} of {len(planned)}",
-            "finished" if data.facts.get("is_finished") else "incomplete",
-        )
-    if not found:
+    rows = [_row(path) for path in list_runs(folder)]
+    if not rows:
         click.echo(f"{folder}: no runs yet. `agentprof replay SCENARIO -b local` makes one.", err=True)
         return
-    Console().print(table)
+    width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else _UNLIMITED
+    click.echo("\n".join(table(_HEADERS, rows, left=(0, 1, 2, 4), width=width)))
+
+
+def _row(folder: Path) -> tuple[str, ...]:
+    try:
+        data = read_run(folder)
+    except InputError as error:
+        return (folder.name, "", "", "", str(error))
+    return (
+        folder.name,
+        ", ".join(data.facts.get("scenarios") or ()),
+        ", ".join(data.facts.get("backends") or ()),
+        f"{data.sessions} of {len(data.facts.get('planned') or ())}",
+        "finished" if data.facts.get("is_finished") else "incomplete",
+    )

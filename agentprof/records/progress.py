@@ -10,7 +10,7 @@ class SessionStatus:
     """The live state of one session; every field may change between two looks.
 
     steps_total: 0 where it isn't known (live mode). tokens: stream events so far in this step, a lower bound of its
-    tokens. outcome: None while it runs.
+    tokens. is_calling: a call to the model is open. outcome: None while it runs.
     """
 
     scenario: str
@@ -22,4 +22,5 @@ class SessionStatus:
     phase: str = "workspace"
     tokens: int = 0
     session_tokens: int = 0
+    is_calling: bool = False
     outcome: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ _KIND_NAMES = {number: name for name, number in _KIND_NUMBERS.items()} | {
     f"SPAN_KIND_{name.upper()}": name for name in _KIND_NUMBERS
 }
 _ERROR = 2
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def to_traces_data(spans: Sequence[Span], resource: Mapping[str, Any], scope_version: str) -> dict[str, Any]:
@@ -32,7 +34,10 @@ def to_traces_data(spans: Sequence[Span], resource: Mapping[str, Any], scope_ver
 
 
 def from_traces_data(data: Mapping[str, Any]) -> Iterator[Span]:
-    """The spans of one TracesData object, other services' included. Raises ValueError, KeyError or TypeError."""
+    """The spans of one TracesData object, other services' included; lists come back as tuples.
+
+    Raises ValueError, KeyError, TypeError or AttributeError for anything else.
+    """
     for resource_spans in data["resourceSpans"]:
         for scope_spans in resource_spans.get("scopeSpans", []):
             for span in scope_spans.get("spans", []):
@@ -67,7 +72,8 @@ def _value(value: Any) -> dict[str, Any]:
         case int():
             return {"intValue": str(value)}
         case float():
-            return {"doubleValue": value}
+            # JSON has no such numbers; protobuf's JSON writes them as text.
+            return {"doubleValue": value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")}
         case str():
             return {"stringValue": value}
         case _:
@@ -95,9 +101,11 @@ def _read_span(data: Mapping[str, Any]) -> Span:
 def _read_value(value: Mapping[str, Any]) -> AttributeValue:
     if "intValue" in value:
         return int(value["intValue"])
+    if "doubleValue" in value:
+        return float(value["doubleValue"])
     if "arrayValue" in value:
-        return [str(_read_value(item)) for item in value["arrayValue"].get("values", [])]
-    for key in ("stringValue", "boolValue", "doubleValue"):
+        return tuple(str(_read_value(item)) for item in value["arrayValue"].get("values", []))
+    for key in ("stringValue", "boolValue"):
         if key in value:
             found: AttributeValue = value[key]
             return found

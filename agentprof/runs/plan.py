@@ -15,6 +15,16 @@ class PlannedSession:
     repetition: int
     is_warmup: bool
 
+    @property
+    def title(self) -> str:
+        """As it is printed."""
+        return session_title(self.scenario, self.backend, self.repetition, is_warmup=self.is_warmup)
+
+
+def session_title(scenario: str, backend: str, repetition: int, *, is_warmup: bool) -> str:
+    """A session as it is printed, such as `fix-failing-test on local, repetition 2`."""
+    return f"{scenario} on {backend}, {'warm-up' if is_warmup else 'repetition'} {repetition}"
+
 
 def plan_sessions(
     scenarios: Sequence[str], backends: Sequence[str], repeat: int, concurrency: int, warmup: int

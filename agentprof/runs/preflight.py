@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,18 +20,28 @@ from agentprof.wire.dialects import identify
 from agentprof.wire.failures import RetryPolicy
 
 _SIDE_PATHS = ("/props", "/version", "/server_info", "/health/readiness")
-_LOADING_LIMIT_S = 600
+_MODELS = "/v1/models"
+_SIDE_LIMIT_S = 10
+_MOST_NAMES = 5
+READY_LIMIT_S = 600
+"""How long a server may take to load its model and answer."""
+
 _PING = ChatRequest(messages=({"role": "user", "content": "ping"},), tools=(), max_tokens=1, temperature=0.0)
 
+_UNREACHABLE = "Is the server up, and is base_url right (it usually ends in /v1)?"
 _ADVICE = {
-    "refused": "Is the server up, and is base_url right (it usually ends in /v1)?",
-    "connect_timeout": "Is the server up, and is base_url right (it usually ends in /v1)?",
+    "refused": _UNREACHABLE,
+    "connect_timeout": _UNREACHABLE,
+    "disconnected": "Is base_url right, http or https included?",
     "dns": "Is base_url right?",
     "tls": "Is base_url right (http or https), and is its certificate trusted here?",
     "http_401": "Check api_key_env and the key that it names.",
     "http_403": "Check api_key_env and the key that it names.",
     "http_404": "Is the model's name right, and does base_url end as it should (usually /v1)?",
+    "http_429": "The server is busy or a quota is used up: try again later.",
 }
+_FAULTY_SERVER = "The server's own log should say why."
+_OTHERWISE = "Does the server speak the OpenAI chat completions API?"
 
 
 class PreflightError(BackendError):
@@ -44,13 +54,21 @@ async def fingerprint(backend: Backend) -> Fingerprint:
     """What answers at a backend. Endpoints that aren't there are no error."""
     parts = urlsplit(backend.base_url)
     root = urlunsplit((parts.scheme, parts.netloc, parts.path.removesuffix("/").removesuffix("/v1"), "", ""))
+    return identify(await _ask(backend, {path: root + path for path in _SIDE_PATHS} | _models_url(backend)))
+
+
+def _models_url(backend: Backend) -> dict[str, str]:
+    return {_MODELS: backend.base_url.rstrip("/") + "/models"}
+
+
+async def _ask(backend: Backend, urls: Mapping[str, str]) -> dict[str, Any]:
+    """What those of the URLs answer that answer with 200 and JSON."""
     key = api_key(backend)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    urls = {path: root + path for path in _SIDE_PATHS} | {"/v1/models": backend.base_url.rstrip("/") + "/models"}
-    timeout = aiohttp.ClientTimeout(total=10)
+    timeout = aiohttp.ClientTimeout(total=_SIDE_LIMIT_S)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
         answers = await asyncio.gather(*(_get(session, url) for url in urls.values()))
-    return identify({path: answer for path, answer in zip(urls, answers, strict=True) if answer is not None})
+    return {path: answer for path, answer in zip(urls, answers, strict=True) if answer is not None}
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> Any:
@@ -67,15 +85,26 @@ async def ping(client: ChatClient) -> None:
     await client.call(_PING, recorder=recorder, parent=recorder.reserve(), prepared_from_ns=now_ns())
 
 
-async def make_ready(backend: Backend, on_wait: Callable[[str], None]) -> tuple[ChatClient, Fingerprint]:
+async def make_ready(
+    backend: Backend, on_wait: Callable[[str], None], *, limit_s: float = READY_LIMIT_S
+) -> tuple[ChatClient, Fingerprint]:
     """A client whose backend has answered a real completion, and the backend's fingerprint.
 
-    Waits while a server says that it is loading, ten minutes at most. Raises PreflightError, one line, otherwise.
+    Waits while a server says that it is loading, or says nothing, `limit_s` seconds at most. Raises PreflightError, one
+    line, when it can't be used.
     """
     client = ChatClient(backend, "openai", retry=RetryPolicy(attempts=1))
     try:
-        await _wait_until_ready(client, on_wait)
+        async with asyncio.timeout(limit_s) as limit:
+            await _wait_until_ready(client, on_wait)
         found = await fingerprint(backend)
+    except TimeoutError:
+        await client.close()
+        if not limit.expired():
+            raise
+        raise PreflightError(
+            f'backend "{backend.name}": no completion from {client.address} within {limit_s:g} s. Is it still loading?'
+        ) from None
     except BaseException:
         await client.close()
         raise
@@ -86,15 +115,30 @@ async def make_ready(backend: Backend, on_wait: Callable[[str], None]) -> tuple[
 
 async def _wait_until_ready(client: ChatClient, on_wait: Callable[[str], None]) -> None:
     """Ping until a completion comes; the first call also warms the client itself up."""
-    started_ns = now_ns()
     while True:
         try:
             await ping(client)
         except CallError as error:
-            if error.kind == "loading" and now_ns() - started_ns < _LOADING_LIMIT_S * 10**9:
-                on_wait(f'backend "{client.backend.name}" is loading its model')
-                await asyncio.sleep(1)
-                continue
-            advice = _ADVICE.get(error.kind, "Does the server speak the OpenAI chat completions API?")
-            raise PreflightError(f"{error.message.rstrip('.')}. {advice}") from None
-        return
+            if error.kind != "loading":
+                raise PreflightError(await _explain(client, error)) from None
+            on_wait(f'backend "{client.backend.name}" is loading its model')
+            await asyncio.sleep(1)
+        else:
+            return
+
+
+async def _explain(client: ChatClient, error: CallError) -> str:
+    """The error in one line, with what to do."""
+    otherwise = _FAULTY_SERVER if error.kind.startswith("http_5") else _OTHERWISE
+    advice = _ADVICE.get(error.kind, otherwise)
+    if error.kind == "http_404" and (served := await _served_models(client.backend)):
+        names = ", ".join(served[:_MOST_NAMES]) + (", …" if len(served) > _MOST_NAMES else "")
+        advice = f"It serves: {names}." if client.backend.model not in served else advice
+    return f"{error.message.rstrip('.')}. {advice}"
+
+
+async def _served_models(backend: Backend) -> list[str]:
+    answers = await _ask(backend, _models_url(backend))
+    data = answers[_MODELS].get("data") if isinstance(answers.get(_MODELS), dict) else None
+    models = data if isinstance(data, list) else []
+    return [model["id"] for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentprof import semconv
 from agentprof.agent.conversation import Conversation, make_nonce
 from agentprof.agent.loop import Outcome, Session
+from agentprof.agent.processes import run_in_thread
 from agentprof.agent.sandbox import Sandbox
-from agentprof.agent.tools import ToolLimits, execute
 from agentprof.agent.workspace import Workspace, copy_workspace, remove_workspace
 from agentprof.clock import now_ns
 from agentprof.records.backend import Backend, Fingerprint
 from agentprof.records.progress import SessionStatus
 from agentprof.records.scenario import Scenario
 from agentprof.records.spans import AttributeValue, Span, SpanRef
+from agentprof.runs.checks import run_checks
+from agentprof.runs.facts import describe_run
 from agentprof.runs.lag import LagMeter
 from agentprof.runs.plan import PlannedSession, plan_sessions
 from agentprof.runs.preflight import make_ready
-from agentprof.runs.store import RunWriter
+from agentprof.runs.store import RunWriter, check_new
 from agentprof.runs.tracing import ExportCounts, SessionRecorder, Tracing
-from agentprof.wire.client import ChatClient
+from agentprof.wire.client import ChatClient, api_key
 from agentprof.wire.dialects import ENGINES_WITH_CACHE_SALT
 
 
@@ -73,6 +74,14 @@ class Observer:
         """A session has ended."""
 
 
+@dataclass(slots=True)
+class _Ended:
+    """How a session ended, as far as it came: no outcome where it never began."""
+
+    outcome: Outcome | None = None
+    has_passed: bool | None = None
+
+
 class Replay:
     """One replay: prepares backends, runs the planned sessions, keeps what they reported."""
 
@@ -96,19 +105,24 @@ class Replay:
         self._fingerprints: dict[str, Fingerprint] = {}
         self._outcomes: list[tuple[PlannedSession, Outcome, bool | None]] = []
         self._spans_created = 0
-        self._lag = LagMeter()
+        self._running: dict[PlannedSession, SessionStatus] = {}
+        self._lag = LagMeter(lambda: any(status.is_calling for status in self._running.values()))
 
     async def run(self) -> ReplaySummary:
         """Run everything. Cancellation ends the running sessions, keeps them, and is reported in the summary.
 
-        Raises PreflightError before anything ran, RunError when results can't be written.
+        Raises InputError and PreflightError before anything ran, RunError when results can't be written.
         """
+        check_new(self._folder)
         is_interrupted = False
         async with AsyncExitStack() as stack:
-            await self._prepare_backends(stack)
             tracing = Tracing({"host.name": platform.node()}, self._options.otlp_endpoint)
-            writer = RunWriter(self._folder, self._facts())
-            self._observer.planned([session for wave in self._plan for session in wave])
+            stack.callback(tracing.close)
+            await self._prepare_backends(stack)
+            sessions = [session for wave in self._plan for session in wave]
+            secrets = [key for backend in self._backends.values() if (key := api_key(backend))]
+            writer = RunWriter(self._folder, self._facts(sessions), secrets)
+            self._observer.planned(sessions)
             self._lag.start()
             try:
                 for wave in self._plan:
@@ -117,11 +131,11 @@ class Replay:
                 is_interrupted = True
             finally:
                 await self._lag.stop()
-                export = await asyncio.to_thread(tracing.close)
+                export = await run_in_thread(lambda _stop: tracing.close())
             self._finish(writer, export, is_interrupted=is_interrupted)
         return ReplaySummary(
             self._folder,
-            sum(len(wave) for wave in self._plan),
+            len(sessions),
             tuple(self._outcomes),
             self._spans_created,
             writer.spans_written,
@@ -157,37 +171,49 @@ class Replay:
             planned.is_warmup,
             0 if scenario.mode == "live" else sum(len(turn.steps) for turn in scenario.turns),
         )
+        self._running[planned] = status
         self._observer.started(status)
-        recorder = tracing.new_session()
-        recorder.has_content = self._options.has_content
-        outcome, has_passed = Outcome("cancelled", "interrupted"), None
+        recorder = tracing.new_session(has_content=self._options.has_content)
+        ended = _Ended()
         try:
-            outcome, has_passed = await self._play(planned, scenario, recorder, status)
+            await self._play(planned, scenario, recorder, status, ended)
         finally:
-            status.outcome = outcome.name
-            self._outcomes.append((planned, outcome, has_passed))
-            self._spans_created += recorder.created
-            spans = recorder.take_spans()
-            # Off the loop: an fsync must not delay other sessions' streams. Shielded: Ctrl-C doesn't lose it.
-            await asyncio.shield(
-                asyncio.to_thread(writer.write_session, spans, recorder.arrivals, recorder.contents, tracing.resource)
+            del self._running[planned]
+            status.outcome = ended.outcome.name if ended.outcome else "not begun"
+            try:
+                await self._keep(planned, recorder, ended, tracing, writer)
+            finally:
+                self._observer.ended(status)
+
+    async def _keep(
+        self, planned: PlannedSession, recorder: SessionRecorder, ended: _Ended, tracing: Tracing, writer: RunWriter
+    ) -> None:
+        """Write a session to the run folder. Ctrl-C meanwhile waits until it is written."""
+        spans = recorder.take_spans()
+        self._spans_created += recorder.created
+        if ended.outcome is not None:
+            self._outcomes.append((planned, ended.outcome, ended.has_passed))
+        if spans:
+            # Off the loop: an fsync must not delay other sessions' streams.
+            await run_in_thread(
+                lambda _stop: writer.write_session(spans, recorder.arrivals, recorder.contents, tracing.resource)
             )
-            self._observer.ended(status)
 
     async def _play(
-        self, planned: PlannedSession, scenario: Scenario, recorder: SessionRecorder, status: SessionStatus
-    ) -> tuple[Outcome, bool | None]:
+        self,
+        planned: PlannedSession,
+        scenario: Scenario,
+        recorder: SessionRecorder,
+        status: SessionStatus,
+        ended: _Ended,
+    ) -> None:
         """The workspace, the session, the checks: three spans beside one another."""
         started_ns = now_ns()
-        workspace = await asyncio.to_thread(copy_workspace, scenario.workspace)
-        recorder.add(Span(recorder.reserve(), None, semconv.PREPARE_WORKSPACE, started_ns, now_ns()))
-        try:
-            outcome = await self._run_agent(planned, scenario, workspace, recorder, status)
+        async with _own_workspace(scenario.workspace) as workspace:
+            recorder.add(Span(recorder.reserve(), None, semconv.PREPARE_WORKSPACE, started_ns, now_ns()))
+            await self._run_agent(planned, scenario, workspace, recorder, status, ended)
             status.phase = "checks"
-            has_passed = await self._run_checks(scenario, workspace, recorder) if scenario.checks else None
-        finally:
-            await asyncio.to_thread(remove_workspace, workspace)
-        return outcome, has_passed
+            ended.has_passed = await run_checks(scenario, workspace, recorder, self._sandbox(scenario))
 
     async def _run_agent(
         self,
@@ -196,7 +222,8 @@ class Replay:
         workspace: Workspace,
         recorder: SessionRecorder,
         status: SessionStatus,
-    ) -> Outcome:
+        ended: _Ended,
+    ) -> None:
         client = self._clients[planned.backend]
         root = recorder.reserve()
         conversation = Conversation(
@@ -205,7 +232,7 @@ class Replay:
             scenario.cache,
             has_cache_salt=client.engine in ENGINES_WITH_CACHE_SALT,
         )
-        sandbox = self._options.sandbox if scenario.mode == "live" else None
+        sandbox = self._sandbox(scenario)
         session = Session(scenario, client, conversation, workspace, sandbox, recorder, root, status)
         mark, outcome = self._lag.mark(), Outcome("cancelled", "interrupted")
         started_ns = now_ns()
@@ -213,45 +240,20 @@ class Replay:
             outcome = await session.run()
         finally:
             ended_ns = now_ns()
+            ended.outcome = outcome
             attributes = self._session_attributes(planned, scenario, root, outcome, mark)
             error = None if outcome.name == "completed" else outcome.reason or outcome.name
             name = f"{semconv.INVOKE_AGENT} {scenario.name}"
             recorder.add(Span(root, None, name, started_ns, ended_ns, "internal", attributes, error))
-        return outcome
 
-    async def _run_checks(self, scenario: Scenario, workspace: Workspace, recorder: SessionRecorder) -> bool:
-        limits = ToolLimits(scenario.limits.tool, scenario.limits.tool_memory_mib, scenario.limits.tool_output_bytes)
-        sandbox = self._options.sandbox if scenario.mode == "live" else None
-        ref, started_ns, has_passed = recorder.reserve(), now_ns(), True
-        for command in scenario.checks:
-            result = await execute("bash", {"command": command}, workspace, limits, sandbox)
-            is_good = result.exit_code == 0 and not result.is_timed_out
-            has_passed = has_passed and is_good
-            attributes: dict[str, AttributeValue] = {semconv.CHECK_COMMAND: command}
-            if result.exit_code is not None:
-                attributes[semconv.EXIT_CODE] = result.exit_code
-            error = None if is_good else result.output[-500:] or "the check failed without output"
-            recorder.add(
-                Span(recorder.reserve(), ref, semconv.CHECK, result.started_ns, now_ns(), "internal", attributes, error)
-            )
-        recorder.add(
-            Span(
-                ref,
-                None,
-                semconv.CHECKS,
-                started_ns,
-                now_ns(),
-                "internal",
-                {semconv.CHECKS_PASSED: has_passed},
-                None if has_passed else "a check failed",
-            )
-        )
-        return has_passed
+    def _sandbox(self, scenario: Scenario) -> Sandbox | None:
+        return self._options.sandbox if scenario.mode == "live" else None
 
     def _nonce(self, planned: PlannedSession) -> str:
         """Equal for every backend, so that A and B get the same prompts; unless two share a server."""
         backend = self._backends[planned.backend]
-        shares = sum(other.base_url == backend.base_url for other in self._backends.values()) > 1
+        urls = [other.base_url.rstrip("/") for other in self._backends.values()]
+        shares = urls.count(backend.base_url.rstrip("/")) > 1
         return make_nonce(
             self._options.run_seed,
             planned.scenario,
@@ -261,7 +263,7 @@ class Replay:
         )
 
     def _session_attributes(
-        self, planned: PlannedSession, scenario: Scenario, root: SpanRef, outcome: Outcome, mark: int
+        self, planned: PlannedSession, scenario: Scenario, root: SpanRef, outcome: Outcome, mark: Sequence[int]
     ) -> dict[str, AttributeValue]:
         lag = self._lag.since(mark)
         session_id = f"{root.trace_id:032x}"
@@ -286,42 +288,21 @@ class Replay:
         }
         return {name: value for name, value in attributes.items() if value is not None}
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self, sessions: Sequence[PlannedSession]) -> dict[str, Any]:
         options = self._options
-        return {
-            "name": self._folder.name,
-            "command": "replay",
-            "is_finished": False,
-            "planned": [asdict(session) for wave in self._plan for session in wave],
-            "scenarios": {
-                name: {
-                    "digest": scenario.digest,
-                    "mode": scenario.mode,
-                    "length": scenario.length,
-                    "history": scenario.history,
-                    "cache": scenario.cache,
-                }
-                for name, scenario in self._scenarios.items()
-            },
-            "backends": {
-                name: {
-                    "base_url": backend.base_url,
-                    "model": backend.model,
-                    "labels": backend.labels,
-                    "extra_body": backend.extra_body,
-                    "fingerprint": asdict(self._fingerprints[name]),
-                }
-                for name, backend in self._backends.items()
-            },
-            "options": {
+        return describe_run(
+            self._folder.name,
+            sessions,
+            self._scenarios,
+            {name: (backend, self._fingerprints[name]) for name, backend in self._backends.items()},
+            {
                 "repeat": options.repeat,
                 "concurrency": options.concurrency,
                 "warmup": options.warmup,
                 "capture_content": options.has_content,
                 "sandboxed": options.sandbox is not None,
             },
-            "host": _host(),
-        }
+        )
 
     def _finish(self, writer: RunWriter, export: ExportCounts, *, is_interrupted: bool) -> None:
         lag = self._lag.since()
@@ -339,11 +320,13 @@ class Replay:
         )
 
 
-def _host() -> Mapping[str, str | int]:
-    return {
-        "system": platform.system(),
-        "release": platform.release(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "cpus": os.cpu_count() or 1,
-    }
+@asynccontextmanager
+async def _own_workspace(source: Path) -> AsyncIterator[Workspace]:
+    """A copy of a workspace as long as the block; it is removed however the block ends, even while it is made."""
+    made: list[Workspace] = []
+    try:
+        await run_in_thread(lambda _stop: made.append(copy_workspace(source)))
+        yield made[0]
+    finally:
+        if made:
+            await run_in_thread(lambda _stop: remove_workspace(made[0]))

@@ -6,6 +6,7 @@ FORMAT_VERSION history
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,27 +16,38 @@ from typing import Any
 
 import orjson
 
-from agentprof import __version__
+from agentprof import __version__, semconv
 from agentprof.errors import InputError, RunError
 from agentprof.records.spans import Arrivals, Span, SpanRef
 from agentprof.runs.otlp_json import from_traces_data, to_traces_data
 
 FORMAT_VERSION = 1
 _RUN, _SPANS, _CHUNKS, _CONTENT = "run.json", "spans.jsonl", "chunks.jsonl", "content.jsonl"
+_SHORTEST_SECRET = 12  # what is shorter is a placeholder, such as EMPTY, and may stand for itself elsewhere
+_HIDDEN = b"(key, not kept)"
+
+
+def check_new(folder: Path) -> None:
+    """Raises InputError where a run folder can't be made because something is there already."""
+    if os.path.lexists(folder):
+        raise InputError(f"{folder}: already exists; give another --out, or remove it.")
 
 
 class RunWriter:
-    """Writes a run folder. `facts` become run.json: written first, replaced atomically when they change."""
+    """Writes a run folder. `facts` become run.json: written first, replaced atomically when they change.
 
-    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
+    `secrets`: texts, such as API keys, that never reach the folder, even where a server sent them back.
+    """
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any], secrets: Sequence[str] = ()) -> None:
         self.folder = folder
         self.facts = {"format": FORMAT_VERSION, "agentprof_version": __version__, **facts}
         self.spans_written = 0
+        self._secrets = [orjson.dumps(text)[1:-1] for text in secrets if len(text) >= _SHORTEST_SECRET]
         self._lock = threading.Lock()
+        check_new(folder)
         try:
             folder.mkdir(parents=True)
-        except FileExistsError:
-            raise InputError(f"{folder}: already exists; give another --out, or remove it.") from None
         except OSError as error:
             raise InputError(f"{folder}: can't make the run folder: {error.strerror}.") from None
         self._write_facts()
@@ -60,21 +72,22 @@ class RunWriter:
             if contents:
                 self._append(_CONTENT, [_content_line(*content) for content in contents])
             self._append(_CHUNKS, [_arrivals_line(entry) for entry in arrivals])
-            self._append(_SPANS, [orjson.dumps(to_traces_data(spans, resource, __version__))])
+            self._append(_SPANS, [_dump(to_traces_data(spans, resource, __version__))])
             self.spans_written += len(spans)
 
     def _append(self, name: str, lines: Sequence[bytes]) -> None:
         path = self.folder / name
-        data = b"".join(line + b"\n" for line in lines)
+        data = b"".join(self._without_secrets(line) + b"\n" for line in lines)
         try:
             with path.open("ab", buffering=0) as file:
                 start = file.tell()
                 if start and _last_byte(path) != b"\n":
                     data = b"\n" + data  # an earlier append was cut short: keep its line apart from ours
-                written = 0
-                while written < len(data):
-                    written += file.write(data[written:])
-                os.fsync(file.fileno())
+                try:
+                    _write_whole(file.fileno(), data)
+                except OSError:
+                    file.truncate(start)  # half a session isn't worth the room that it takes on a full disk
+                    raise
         except OSError as error:
             raise RunError(f"{path}: can't write: {error.strerror}. The sessions before it are kept.") from None
 
@@ -83,13 +96,25 @@ class RunWriter:
         scratch = path.with_suffix(".tmp")
         try:
             with scratch.open("wb") as file:
-                file.write(orjson.dumps(self.facts, option=orjson.OPT_INDENT_2))
+                file.write(self._without_secrets(_dump(self.facts, orjson.OPT_INDENT_2)))
                 file.flush()
                 os.fsync(file.fileno())
             scratch.replace(path)
         except OSError as error:
             scratch.unlink(missing_ok=True)
             raise RunError(f"{path}: can't write: {error.strerror}.") from None
+
+    def _without_secrets(self, data: bytes) -> bytes:
+        for secret in self._secrets:
+            data = data.replace(secret, _HIDDEN)
+        return data
+
+
+def _write_whole(fd: int, data: bytes) -> None:
+    written = 0
+    while written < len(data):
+        written += os.write(fd, data[written:])
+    os.fsync(fd)
 
 
 def _last_byte(path: Path) -> bytes:
@@ -99,7 +124,7 @@ def _last_byte(path: Path) -> bytes:
 
 
 def _arrivals_line(arrivals: Arrivals) -> bytes:
-    return orjson.dumps(
+    return _dump(
         {
             "trace": f"{arrivals.span.trace_id:032x}",
             "span": f"{arrivals.span.span_id:016x}",
@@ -113,10 +138,15 @@ def _arrivals_line(arrivals: Arrivals) -> bytes:
 
 
 def _content_line(span: SpanRef, kind: str, content: object) -> bytes:
-    return orjson.dumps(
-        {"trace": f"{span.trace_id:032x}", "span": f"{span.span_id:016x}", "kind": kind, "content": content},
-        default=_plain,
-    )
+    return _dump({"trace": f"{span.trace_id:032x}", "span": f"{span.span_id:016x}", "kind": kind, "content": content})
+
+
+def _dump(value: Any, option: int = 0) -> bytes:
+    """JSON. Halves of surrogate pairs become `?`, since no file can hold them as text."""
+    try:
+        return orjson.dumps(value, default=_plain, option=option)
+    except TypeError:  # orjson takes neither such halves nor whole numbers of more than 64 bits
+        return json.dumps(value, default=_plain, ensure_ascii=False).encode(errors="replace")
 
 
 def _plain(value: object) -> object:
@@ -129,16 +159,20 @@ def _plain(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """A run folder as read: its facts, the spans of its finished sessions, and what was wrong with it."""
+    """A run folder as read: its facts, the spans of its finished sessions, and what was wrong with it.
+
+    `sessions`: how many have a whole line of spans.
+    """
 
     folder: Path
     facts: Mapping[str, Any]
     spans: Sequence[Span]
     problems: Sequence[str] = field(default_factory=tuple)
+    sessions: int = 0
 
 
 def read_run(folder: Path) -> RunData:
-    """Load a run folder. A truncated or corrupt line is skipped and named in `problems`.
+    """Load a run folder. A truncated or corrupt line is skipped and named in `problems`; so are sessions without spans.
 
     Raises InputError when it is no run folder, or of a format newer than this program's.
     """
@@ -148,55 +182,99 @@ def read_run(folder: Path) -> RunData:
     sessions = 0
     for number, line in _lines(folder / _SPANS):
         try:
-            spans.extend(from_traces_data(orjson.loads(line)))
+            spans.extend(list(from_traces_data(orjson.loads(line))))  # all of a line or nothing
             sessions += 1
         except (ValueError, KeyError, TypeError, AttributeError):
             problems.append(f"{folder / _SPANS}:{number}: not a whole line of spans; that session is left out.")
-    planned = facts.get("planned")
-    missing = len(planned) - sessions if isinstance(planned, list) else 0
-    if missing > 0:
-        problems.append(f"{folder}: {missing} of {len(planned or [])} planned sessions have no spans.")
-    return RunData(folder, facts, spans, problems)
+    missing = _missing_sessions(facts.get("planned"), spans)
+    if missing:
+        planned = len(facts["planned"])
+        problems.append(
+            f"{folder}: {sum(map(len, missing.values()))} of {planned} sessions are missing: {_names(missing)}."
+        )
+    return RunData(folder, facts, spans, problems, sessions)
 
 
-def _read_facts(folder: Path) -> Mapping[str, Any]:
+def _missing_sessions(planned: object, spans: Sequence[Span]) -> dict[tuple[str, str], list[str]]:
+    """Planned sessions without a root span, by scenario and backend; nothing where the plan can't be read."""
+    there = {
+        (
+            span.attributes[semconv.SCENARIO],
+            span.attributes.get(semconv.BACKEND),
+            span.attributes.get(semconv.REPETITION),
+            bool(span.attributes.get(semconv.WARMUP)),
+        )
+        for span in spans
+        if semconv.SCENARIO in span.attributes
+    }
+    missing: dict[tuple[str, str], list[str]] = {}
+    for session in planned if isinstance(planned, list) else ():
+        if not isinstance(session, dict):
+            continue
+        scenario, backend, number = (session.get(key) for key in ("scenario", "backend", "repetition"))
+        is_warmup = bool(session.get("is_warmup"))
+        if (scenario, backend, number, is_warmup) not in there:
+            kind = "warm-up" if is_warmup else "repetition"
+            missing.setdefault((str(scenario), str(backend)), []).append(f"{kind} {number}")
+    return missing
+
+
+def _names(missing: Mapping[tuple[str, str], Sequence[str]]) -> str:
+    return "; ".join(f"{scenario} on {backend}: {', '.join(names)}" for (scenario, backend), names in missing.items())
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
     path = folder / _RUN
     try:
         facts = orjson.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{folder}: no run folder: it has no {_RUN}. `agentprof runs` lists runs.") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: can't be read: {error}.") from None
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise InputError(f"{path}: is damaged, so the run can't be read: {error}.") from None
     version = facts.get("format") if isinstance(facts, dict) else None
-    if not isinstance(version, int):
+    if not isinstance(facts, dict) or not isinstance(version, int) or isinstance(version, bool):
         raise InputError(f"{path}: has no format version; it wasn't written by agentprof.")
     if version > FORMAT_VERSION:
         raise InputError(f"{path}: format {version} is newer than this agentprof reads ({FORMAT_VERSION}); upgrade it.")
-    return facts if isinstance(facts, dict) else {}
+    return facts
 
 
 def read_arrivals(folder: Path) -> Iterator[dict[str, Any]]:
     """The token arrivals of a run, one attempt each; broken lines are left out."""
     for _, line in _lines(folder / _CHUNKS):
         try:
-            yield orjson.loads(line)
+            entry = orjson.loads(line)
         except ValueError:
             continue
+        if isinstance(entry, dict):
+            yield entry
 
 
 def list_runs(parent: Path) -> list[Path]:
-    """The run folders directly below a folder, oldest first by name."""
+    """The run folders directly below a folder, oldest first; those whose age can't be read come first, by name."""
     if not parent.is_dir():
         return []
-    return sorted(path.parent for path in parent.glob(f"*/{_RUN}"))
+    return sorted(
+        (path.parent for path in parent.glob(f"*/{_RUN}")), key=lambda folder: (_created(folder), folder.name)
+    )
+
+
+def _created(folder: Path) -> str:
+    try:
+        return str(_read_facts(folder).get("created", ""))
+    except InputError:
+        return ""
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        file = path.open("rb")
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line
     except FileNotFoundError:
         return
-    with file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield number, line
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}.") from None

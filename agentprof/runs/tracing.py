@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
@@ -35,7 +36,20 @@ _KINDS = {
     "consumer": SpanKind.CONSUMER,
 }
 _EXPORT_TIMEOUT_S = 5
+_CLOSE_S = 8
 _EXPORT_QUEUE = 65_536
+_EXPORT_BATCH = 512
+# In full: the SDK takes from the environment what is left out, and the run folder's spans would be cut with the others.
+_NO_LIMITS = SpanLimits(
+    max_attributes=SpanLimits.UNSET,
+    max_events=SpanLimits.UNSET,
+    max_links=SpanLimits.UNSET,
+    max_span_attributes=SpanLimits.UNSET,
+    max_event_attributes=SpanLimits.UNSET,
+    max_link_attributes=SpanLimits.UNSET,
+    max_attribute_length=SpanLimits.UNSET,
+    max_span_attribute_length=SpanLimits.UNSET,
+)
 
 
 class _ReservedIds(IdGenerator):
@@ -65,15 +79,23 @@ class _PerTrace(SpanProcessor):
 
 
 class _CountingExporter(SpanExporter):
-    """Counts what the endpoint took, since the batch processor drops in silence."""
+    """Counts what the endpoint took, since the batch processor drops in silence.
+
+    `is_closing`: the run is over, so nothing more is tried after a failure.
+    """
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
+        self._has_failed = False
         self.exported = 0
+        self.is_closing = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self.is_closing and self._has_failed:
+            return SpanExportResult.FAILURE
         result = self._exporter.export(spans)
-        if result is SpanExportResult.SUCCESS:
+        self._has_failed = result is not SpanExportResult.SUCCESS
+        if not self._has_failed:
             self.exported += len(spans)
         return result
 
@@ -86,7 +108,7 @@ class _CountingExporter(SpanExporter):
 
 @dataclass(frozen=True, slots=True)
 class ExportCounts:
-    """Spans made, and spans that the OTLP endpoint acknowledged (None without one)."""
+    """Spans made, and spans that the OTLP endpoint acknowledged (None without one). `endpoint` names no user."""
 
     created: int
     exported: int | None
@@ -94,7 +116,11 @@ class ExportCounts:
 
 
 class Tracing:
-    """The process's tracer. `otlp_endpoint`: a base URL or a full /v1/traces URL; the OTEL_* variables work too."""
+    """The process's tracer. `otlp_endpoint`: a base URL or a full /v1/traces URL; the OTEL_* variables work too.
+
+    `resource`: attributes of the process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES stand above them. Raises
+    InputError for an endpoint or a variable that can't be used.
+    """
 
     def __init__(self, resource: Mapping[str, str], otlp_endpoint: str | None = None) -> None:
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -104,27 +130,33 @@ class Tracing:
         self._ids = _ReservedIds()
         self._kept = _PerTrace()
         self._created = 0
+        self._counts: ExportCounts | None = None
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
-            resource=Resource.create({"service.name": "agentprof", "service.version": __version__, **resource}),
+            resource=_resource(resource),
             id_generator=self._ids,
-            span_limits=SpanLimits(max_attributes=128, max_events=128, max_attribute_length=SpanLimits.UNSET),
+            span_limits=_NO_LIMITS,
             shutdown_on_exit=False,
         )
         self._provider.add_span_processor(self._kept)
-        self.endpoint = _endpoint(otlp_endpoint)
+        self.endpoint = traces_endpoint(otlp_endpoint)
         self._exporter: _CountingExporter | None = None
         if self.endpoint is not None:
-            explicit = self.endpoint if otlp_endpoint else None
-            self._exporter = _CountingExporter(OTLPSpanExporter(endpoint=explicit, timeout=_EXPORT_TIMEOUT_S))
+            self._exporter = _CountingExporter(_otlp_exporter(self.endpoint if otlp_endpoint else None))
             self._provider.add_span_processor(
-                BatchSpanProcessor(self._exporter, max_queue_size=_EXPORT_QUEUE, schedule_delay_millis=1000)
+                BatchSpanProcessor(
+                    self._exporter,
+                    max_queue_size=_EXPORT_QUEUE,
+                    max_export_batch_size=_EXPORT_BATCH,
+                    schedule_delay_millis=1000,
+                    export_timeout_millis=_EXPORT_TIMEOUT_S * 1000,
+                )
             )
         self._tracer = self._provider.get_tracer("agentprof", __version__)
 
-    def new_session(self) -> SessionRecorder:
-        """A recorder with a trace of its own."""
-        return SessionRecorder(self, self._ids.random.generate_trace_id())
+    def new_session(self, *, has_content: bool = False) -> SessionRecorder:
+        """A recorder with a trace of its own; `has_content`: prompts, completions and tool output are kept too."""
+        return SessionRecorder(self, self._ids.random.generate_trace_id(), has_content)
 
     def new_ref(self, trace_id: int) -> SpanRef:
         """A fresh span id in a trace."""
@@ -162,10 +194,17 @@ class Tracing:
         return self._provider.resource.attributes
 
     def close(self) -> ExportCounts:
-        """Flush what the endpoint will still take, within seconds, and count."""
-        self._provider.force_flush(_EXPORT_TIMEOUT_S * 1000)
-        self._provider.shutdown()
-        return ExportCounts(self._created, self._exporter.exported if self._exporter else None, self.endpoint)
+        """Give the endpoint what is left, for eight seconds at most, and count. Further calls count no further."""
+        if self._counts is None:
+            if self._exporter is not None:
+                self._exporter.is_closing = True
+            # The SDK's own shutdown waits half a minute, and longer for a server that trickles.
+            ending = threading.Thread(target=self._provider.shutdown, daemon=True)
+            ending.start()
+            ending.join(_CLOSE_S)
+            exported = self._exporter.exported if self._exporter else None
+            self._counts = ExportCounts(self._created, exported, _without_user(self.endpoint))
+        return self._counts
 
 
 @dataclass(slots=True)
@@ -174,9 +213,9 @@ class SessionRecorder:
 
     _tracing: Tracing
     trace_id: int
+    has_content: bool = False
     arrivals: list[Arrivals] = field(default_factory=list)
     contents: list[tuple[SpanRef, str, object]] = field(default_factory=list)
-    has_content: bool = False
     created: int = 0
 
     def reserve(self) -> SpanRef:
@@ -220,13 +259,50 @@ def _to_span(span: ReadableSpan) -> Span:
     )
 
 
-def _endpoint(given: str | None) -> str | None:
-    """Where spans go live; None = nowhere. A base URL gets /v1/traces, as the OTLP specification says."""
+def _resource(attributes: Mapping[str, str]) -> Resource:
+    """What every span says of its process; the standard variables win over our own values."""
+    ours = {"service.name": "agentprof", "service.version": __version__, **attributes}
+    return Resource.create(ours).merge(OTELResourceDetector().detect())
+
+
+def _otlp_exporter(endpoint: str | None) -> OTLPSpanExporter:
+    """The SDK's exporter; None: to where the OTEL_* variables say."""
+    try:
+        return OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_TIMEOUT_S)
+    except (ValueError, OSError) as error:
+        raise InputError(f"OTLP export: an OTEL_EXPORTER_OTLP_* variable can't be used: {error}") from None
+
+
+def traces_endpoint(given: str | None) -> str | None:
+    """Where spans go live; None = nowhere. A base URL gets /v1/traces, as the OTLP specification says.
+
+    Without one given, the OTEL_* variables tell. Raises InputError for what is no http(s) URL.
+    """
     if given is not None:
-        parts = urlsplit(given)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise InputError(f"--otlp-endpoint: {given!r} is not an http(s) URL, such as http://127.0.0.1:4318")
-        return given if parts.path.strip("/") else given.rstrip("/") + "/v1/traces"
-    if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") not in {"otlp", ""}:
+        url = _checked_url("--otlp-endpoint", given)
+        return url if urlsplit(url).path.strip("/") else url.rstrip("/") + "/v1/traces"
+    if "otlp" not in (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").replace(" ", "").split(","):
         return None
-    return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
+    for variable in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        if found := os.environ.get(variable, "").strip():
+            return _checked_url(variable, found)
+    return None
+
+
+def _checked_url(source: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        has_host = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        has_host = False
+    if not has_host:
+        shown = "what it holds" if "@" in url else f'"{url}"'  # a password is never shown
+        raise InputError(f"{source}: {shown} is not an http(s) URL, such as http://127.0.0.1:4318")
+    return url
+
+
+def _without_user(url: str | None) -> str | None:
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
