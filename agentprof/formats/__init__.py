@@ -1,0 +1,1 @@
+"""Readers of other tools' files. Formats are recognised by content, never by name."""
