@@ -15,13 +15,14 @@ from agentprof.records.spans import Recorder, Span, SpanRef
 
 @dataclass
 class Said:
-    """One answer: text, calls, how long it takes, or how it fails."""
+    """One answer: text, calls, how long it takes, or how it fails. `is_asked`: set when the model is asked for it."""
 
     content: str = ""
     calls: Sequence[ToolCall] = ()
     finish: str | None = None
     seconds: float = 0.0
     error: CallError | None = None
+    is_asked: asyncio.Event | None = None
 
 
 @dataclass
@@ -49,6 +50,8 @@ class ScriptedModel:
             on_phase("waiting for the model")
         ref = recorder.reserve()
         try:
+            if said.is_asked is not None:
+                said.is_asked.set()
             await asyncio.sleep(said.seconds)
             if on_events is not None:
                 on_events(3)

@@ -48,9 +48,9 @@ def make_session(folder: Path, model: ScriptedModel, **changes: Any) -> Session:
     return Session(scenario, model, conversation, workspace, None, recorder, recorder.reserve(), status)
 
 
-def play(folder: Path, model: ScriptedModel | Sequence[Said] = (Said("ok"),), **changes: Any) -> Played:
-    """Play a small scenario to its end."""
-    model = model if isinstance(model, ScriptedModel) else ScriptedModel(model)
+def play(folder: Path, answers: Sequence[Said] = (), **changes: Any) -> Played:
+    """Play a small scenario to its end; the model says `ok` where it isn't told what to say."""
+    model = ScriptedModel(answers or [Said("ok")])
     session = make_session(folder, model, **changes)
     try:
         started_ns = now_ns()
@@ -214,12 +214,13 @@ def test_another_timeout_is_no_timed_out_session(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_session_records_its_open_spans_once(tmp_path: Path) -> None:
-    session = make_session(tmp_path, ScriptedModel([Said("ok"), Said("late", seconds=30)]))
+    late = Said("late", seconds=30)
+    session = make_session(tmp_path, ScriptedModel([Said("ok"), late]))
 
     async def cancel_in_second_call() -> None:
+        late.is_asked = asyncio.Event()
         running = asyncio.create_task(session.run())
-        while session.status.step < 2 or not session.status.is_calling:
-            await asyncio.sleep(0.005)
+        await late.is_asked.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
