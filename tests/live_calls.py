@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvloop
+from scripted_server import CHUNKED, LAST_CHUNK, Script, ScriptedServer, chunk
 from timeline import DONE, finish, text, usage
 
 from agentprof import semconv
@@ -19,7 +21,6 @@ from agentprof.records.spans import ListRecorder, Span, SpanRef
 from agentprof.wire.client import ChatClient
 from agentprof.wire.failures import RetryPolicy
 from agentprof.wire.transport import StampingTransport
-from scripted_server import CHUNKED, LAST_CHUNK, Script, ScriptedServer, chunk
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 REQUEST = ChatRequest(messages=({"role": "user", "content": "hello"},), tools=(), max_tokens=64, temperature=0.0)
@@ -156,5 +157,6 @@ async def check_clean(chat_client: ChatClient) -> None:
     """Close the client; no task of the call's may be left. Connections are watched by the warnings filter."""
     await chat_client.close()
     await asyncio.sleep(0)
+    gc.collect()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left

@@ -6,11 +6,14 @@ import json
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -78,8 +81,6 @@ class ScriptedServer:
     def __enter__(self) -> Self:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self._listener = socket.create_server((self.host, 0), family=family, backlog=64)
-        if self.read_delay:
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.port = self._listener.getsockname()[1]
         self._start(self._accept, self._listener)
         return self
@@ -90,10 +91,8 @@ class ScriptedServer:
         self._stopped.set()
         with self._lock:
             for sock in [self._listener, *self._sockets]:
-                try:
+                with suppress(OSError):  # its peer was faster
                     sock.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # its peer was faster
         for thread in self._threads:
             thread.join(5)
             assert not thread.is_alive()
@@ -159,12 +158,14 @@ class ScriptedServer:
         headers = [(name, value.strip()) for name, _, value in (one.partition(":") for one in rest)]
         size = next((int(value) for name, value in headers if name.lower() == "content-length"), 0)
         self._stopped.wait(self.read_delay)
-        while len(body) < size:
-            piece = sock.recv(65536)
+        pieces, missing = [body], size - len(body)
+        while missing > 0:
+            piece = sock.recv(1 << 20)
             if not piece:
                 return None
-            body += piece
-        return Received(number, line, headers, body, time.perf_counter_ns())
+            pieces.append(piece)
+            missing -= len(piece)
+        return Received(number, line, headers, b"".join(pieces), time.perf_counter_ns())
 
     def _play(self, sock: socket.socket, index: int) -> bool:
         """Whether the connection goes on."""
@@ -205,3 +206,20 @@ def answer(status: str, body: Any, *headers: str, content_type: str = "applicati
     """A whole response with a length; a body that isn't bytes is written as JSON."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return head(status, f"Content-Length: {len(data)}", *headers, content_type=content_type) + data
+
+
+def make_certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
+    """A server's TLS context with a certificate for 127.0.0.1 and localhost made just now, and the file to trust."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "ec", "-pkeyopt"),
+            *("ec_paramgen_curve:prime256v1", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)),
+            *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context, str(cert)

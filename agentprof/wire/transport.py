@@ -7,6 +7,7 @@ sessions do on the same event loop doesn't move it. The body is collected there 
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -75,6 +76,11 @@ class _StampedHandler(ResponseHandler):
         super().resume_writing()
         if self._is_written:
             self._note_sent()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Called by aiohttp whenever the body's bytes are taken, though nothing was paused; it would parse again."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
 
     def _note_sent(self) -> None:
         if self._exchange is not None and self._exchange.sent_ns is None:
@@ -301,7 +307,11 @@ class StampingTransport(httpx2.AsyncBaseTransport):
         while True:
             try:
                 return await session.request(
-                    request.method, str(request.url), data=body or None, headers=headers, allow_redirects=False
+                    request.method,
+                    str(request.url),
+                    data=io.BytesIO(body) if body else None,  # written piece by piece where it is large
+                    headers=headers,
+                    allow_redirects=False,
                 )
             except (aiohttp.ClientError, OSError, UnicodeError) as error:
                 if not _is_stale(exchange, error):
