@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentprof.agent.masking import mask
 from agentprof.agent.tools import ToolLimits, ToolResult, execute
 from agentprof.agent.workspace import Workspace, copy_workspace, remove_workspace
 from agentprof.records.loading import load_scenario
@@ -88,6 +89,20 @@ PROMPT_TOKENS = {
     "bug-hunt": (8_500, 14_000),
 }
 """Bounds of the last call's prompt: what the embedded engine on a CPU can take, and what is meant to be long."""
+
+
+@pytest.mark.parametrize("name", ["fix-failing-test", "add-feature", "bug-hunt"])
+def test_two_sessions_see_the_same_tool_output(name: str) -> None:
+    scenario = load_scenario(SHIPPED / f"{name}.yaml")
+    seen = []
+    for _ in range(2):
+        workspace = copy_workspace(scenario.workspace)
+        try:
+            results = rehearse(scenario, workspace).results
+            seen.append([mask(result.output, workspace) for step in results for result in step])
+        finally:
+            remove_workspace(workspace)
+    assert seen[0] == seen[1]
 
 
 def test_each_shipped_scenario_has_a_size() -> None:

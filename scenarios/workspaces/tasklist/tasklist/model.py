@@ -7,3 +7,7 @@ from dataclasses import dataclass
 class Task:
     title: str
     is_done: bool = False
+
+    def line(self, number):
+        mark = "x" if self.is_done else " "
+        return f"{number}. [{mark}] {self.title}"

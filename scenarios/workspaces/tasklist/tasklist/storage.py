@@ -6,13 +6,17 @@ from pathlib import Path
 from tasklist.model import Task
 
 
+def from_row(row):
+    return Task(row["title"], row["done"])
+
+
+def to_row(task):
+    return {"title": task.title, "done": task.is_done}
+
+
 def load(path):
-    if not Path(path).exists():
-        return []
-    rows = json.loads(Path(path).read_text())
-    return [Task(row["title"], row["done"]) for row in rows]
+    return list(map(from_row, json.loads(Path(path).read_text()))) if Path(path).exists() else []
 
 
 def save(path, tasks):
-    rows = [{"title": task.title, "done": task.is_done} for task in tasks]
-    Path(path).write_text(json.dumps(rows, indent=1))
+    Path(path).write_text(json.dumps(list(map(to_row, tasks))))

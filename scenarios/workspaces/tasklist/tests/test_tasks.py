@@ -15,7 +15,7 @@ class TasksTest(unittest.TestCase):
 
     def run_command(self, *argv):
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            self.assertEqual(main(argv, self.path), 0)
+            self.assertEqual(main(list(argv), self.path), 0)
         return out.getvalue()
 
     def test_add_and_list(self):
@@ -27,3 +27,7 @@ class TasksTest(unittest.TestCase):
         self.run_command("add", "water the plants")
         self.run_command("done", "1")
         self.assertEqual(self.run_command("list"), "1. [x] water the plants\n")
+
+    def test_what_is_no_command(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(main(["dance"], self.path), 2)
