@@ -13,7 +13,7 @@ from rich.text import Text
 from agentprof.clock import now_ns
 from agentprof.records.progress import SessionStatus
 from agentprof.runs.plan import PlannedSession, session_title
-from agentprof.runs.replay import Observer
+from agentprof.runs.recording import Observer
 
 
 class ReplayProgress(Observer):

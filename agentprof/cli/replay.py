@@ -145,14 +145,14 @@ async def _run_until_signal(replay: Replay) -> ReplaySummary:
 def _conclude(summary: ReplaySummary) -> int:
     """Say what went wrong, and the exit code that it means."""
     click.echo(f"\nRun folder: {summary.folder}  (agentprof explain {summary.folder})")
-    export = summary.export
+    counts, export = summary.counts, summary.counts.export
     if export.exported is not None and export.exported < export.created:
         lost = export.created - export.exported
         _complain(f"{lost} of {export.created} spans did not reach {export.endpoint}; the run folder has them all.")
-    if summary.spans_written != summary.spans_created:
-        _complain(f"{summary.spans_created} spans made, {summary.spans_written} written: the run is incomplete.")
+    if counts.spans_written != counts.spans_created:
+        _complain(f"{counts.spans_created} spans made, {counts.spans_written} written: the run is incomplete.")
         return ExitCode.INCOMPLETE
-    if summary.is_interrupted:
+    if counts.is_interrupted:
         cut = sum(outcome.name == "cancelled" for _, outcome, _ in summary.outcomes)
         whole = len(summary.outcomes) - cut
         _complain(

@@ -19,29 +19,21 @@ _HIDDEN = "(not kept)"
 
 
 def describe_run(
+    command: str,
     name: str,
     plan: Sequence[PlannedSession],
-    scenarios: Mapping[str, Scenario],
+    scenarios: Mapping[str, Mapping[str, Any]],
     backends: Mapping[str, tuple[Backend, Fingerprint]],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The facts of a replay that is about to run, as values that JSON takes; no keys, no headers."""
+    """The facts of a run that is about to begin, as values that JSON takes; no keys, no headers."""
     return {
         "name": name,
         "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "command": "replay",
+        "command": command,
         "is_finished": False,
         "planned": [asdict(session) for session in plan],
-        "scenarios": {
-            scenario_name: {
-                "digest": scenario.digest,
-                "mode": scenario.mode,
-                "length": scenario.length,
-                "history": scenario.history,
-                "cache": scenario.cache,
-            }
-            for scenario_name, scenario in scenarios.items()
-        },
+        "scenarios": {scenario: dict(described) for scenario, described in scenarios.items()},
         "backends": {
             backend_name: {
                 "base_url": backend.base_url,
@@ -60,6 +52,17 @@ def describe_run(
             "python": platform.python_version(),
             "cpus": os.cpu_count() or 1,
         },
+    }
+
+
+def describe_scenario(scenario: Scenario) -> dict[str, Any]:
+    """What makes two replays of a scenario comparable."""
+    return {
+        "digest": scenario.digest,
+        "mode": scenario.mode,
+        "length": scenario.length,
+        "history": scenario.history,
+        "cache": scenario.cache,
     }
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import platform
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,18 +15,15 @@ from agentprof.agent.processes import run_in_thread
 from agentprof.agent.sandbox import Sandbox
 from agentprof.agent.workspace import Workspace, copy_workspace, remove_workspace
 from agentprof.clock import now_ns
-from agentprof.records.backend import Backend, Fingerprint
+from agentprof.records.backend import Backend
 from agentprof.records.progress import SessionStatus
 from agentprof.records.scenario import Scenario
-from agentprof.records.spans import AttributeValue, Span, SpanRef
+from agentprof.records.spans import Span
 from agentprof.runs.checks import run_checks
-from agentprof.runs.facts import describe_run
-from agentprof.runs.lag import LagMeter
+from agentprof.runs.facts import describe_run, describe_scenario
 from agentprof.runs.plan import PlannedSession, plan_sessions
-from agentprof.runs.preflight import make_ready
-from agentprof.runs.store import RunWriter, check_new
-from agentprof.runs.tracing import ExportCounts, SessionRecorder, Tracing
-from agentprof.wire.client import ChatClient, api_key
+from agentprof.runs.recording import Observer, Recording, RunCounts, open_recording, run_together
+from agentprof.runs.tracing import SessionRecorder
 from agentprof.wire.dialects import ENGINES_WITH_CACHE_SALT
 
 
@@ -47,31 +42,12 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySummary:
-    """What a replay produced. `is_interrupted`: Ctrl-C ended it early; what was finished is kept."""
+    """What a replay produced: how each session that began ended, and whether its checks passed (None: none ran)."""
 
     folder: Path
     planned: int
     outcomes: Sequence[tuple[PlannedSession, Outcome, bool | None]]
-    spans_created: int
-    spans_written: int
-    export: ExportCounts
-    is_interrupted: bool
-
-
-class Observer:
-    """Told about a replay's progress; the command line's override shows it. Does nothing by itself."""
-
-    def waiting(self, message: str) -> None:
-        """Something is waited for before sessions can run."""
-
-    def planned(self, sessions: Sequence[PlannedSession]) -> None:
-        """The sessions that will run."""
-
-    def started(self, status: SessionStatus) -> None:
-        """A session has begun; `status` stays live."""
-
-    def ended(self, status: SessionStatus) -> None:
-        """A session has ended."""
+    counts: RunCounts
 
 
 @dataclass(slots=True)
@@ -101,68 +77,32 @@ class Replay:
         self._plan = plan_sessions(
             list(self._scenarios), list(self._backends), options.repeat, options.concurrency, options.warmup
         )
-        self._clients: dict[str, ChatClient] = {}
-        self._fingerprints: dict[str, Fingerprint] = {}
         self._outcomes: list[tuple[PlannedSession, Outcome, bool | None]] = []
-        self._spans_created = 0
-        self._running: dict[PlannedSession, SessionStatus] = {}
-        self._lag = LagMeter(lambda: any(status.is_calling for status in self._running.values()))
 
     async def run(self) -> ReplaySummary:
         """Run everything. Cancellation ends the running sessions, keeps them, and is reported in the summary.
 
         Raises InputError and PreflightError before anything ran, RunError when results can't be written.
         """
-        check_new(self._folder)
-        is_interrupted = False
-        async with AsyncExitStack() as stack:
-            tracing = Tracing({"host.name": platform.node()}, self._options.otlp_endpoint)
-            stack.callback(tracing.close)
-            await self._prepare_backends(stack)
-            sessions = [session for wave in self._plan for session in wave]
-            secrets = [key for backend in self._backends.values() if (key := api_key(backend))]
-            writer = RunWriter(self._folder, self._facts(sessions), secrets)
-            self._observer.planned(sessions)
-            self._lag.start()
-            try:
-                for wave in self._plan:
-                    await self._run_wave(wave, tracing, writer)
-            except asyncio.CancelledError:
-                is_interrupted = True
-            finally:
-                await self._lag.stop()
-                export = await run_in_thread(lambda _stop: tracing.close())
-            self._finish(writer, export, is_interrupted=is_interrupted)
-        return ReplaySummary(
+        options = self._options
+        sessions = [session for wave in self._plan for session in wave]
+        async with open_recording(
             self._folder,
-            len(sessions),
-            tuple(self._outcomes),
-            self._spans_created,
-            writer.spans_written,
-            export,
-            is_interrupted,
-        )
+            list(self._backends.values()),
+            self._observer,
+            otlp_endpoint=options.otlp_endpoint,
+            has_content=options.has_content,
+        ) as recording:
 
-    async def _prepare_backends(self, stack: AsyncExitStack) -> None:
-        for backend in self._backends.values():
-            self._observer.waiting(f'waiting for backend "{backend.name}"')
-            client, found = await make_ready(backend, self._observer.waiting)
-            stack.push_async_callback(client.close)
-            self._clients[backend.name] = client
-            self._fingerprints[backend.name] = found
+            async def work() -> None:
+                self._observer.planned(sessions)
+                for wave in self._plan:
+                    await run_together([self._run_session(planned, recording) for planned in wave])
 
-    async def _run_wave(self, wave: Sequence[PlannedSession], tracing: Tracing, writer: RunWriter) -> None:
-        """Run sessions that belong together at once, and write each as it ends, even when interrupted."""
-        tasks = [asyncio.create_task(self._run_session(planned, tracing, writer)) for planned in wave]
-        try:
-            await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            raise
+            counts = await recording.run(self._facts(recording, sessions), work)
+        return ReplaySummary(self._folder, len(sessions), tuple(self._outcomes), counts)
 
-    async def _run_session(self, planned: PlannedSession, tracing: Tracing, writer: RunWriter) -> None:
+    async def _run_session(self, planned: PlannedSession, recording: Recording) -> None:
         scenario = self._scenarios[planned.scenario]
         status = SessionStatus(
             planned.scenario,
@@ -171,38 +111,27 @@ class Replay:
             planned.is_warmup,
             0 if scenario.mode == "live" else sum(len(turn.steps) for turn in scenario.turns),
         )
-        self._running[planned] = status
+        recording.running[planned] = status
         self._observer.started(status)
-        recorder = tracing.new_session(has_content=self._options.has_content)
+        recorder = recording.new_session()
         ended = _Ended()
         try:
-            await self._play(planned, scenario, recorder, status, ended)
+            await self._play(planned, scenario, recording, recorder, status, ended)
         finally:
-            del self._running[planned]
+            del recording.running[planned]
             status.outcome = ended.outcome.name if ended.outcome else "not begun"
+            if ended.outcome is not None:
+                self._outcomes.append((planned, ended.outcome, ended.has_passed))
             try:
-                await self._keep(planned, recorder, ended, tracing, writer)
+                await recording.keep(recorder)
             finally:
                 self._observer.ended(status)
-
-    async def _keep(
-        self, planned: PlannedSession, recorder: SessionRecorder, ended: _Ended, tracing: Tracing, writer: RunWriter
-    ) -> None:
-        """Write a session to the run folder. Ctrl-C meanwhile waits until it is written."""
-        spans = recorder.take_spans()
-        self._spans_created += recorder.created
-        if ended.outcome is not None:
-            self._outcomes.append((planned, ended.outcome, ended.has_passed))
-        if spans:
-            # Off the loop: an fsync must not delay other sessions' streams.
-            await run_in_thread(
-                lambda _stop: writer.write_session(spans, recorder.arrivals, recorder.contents, tracing.resource)
-            )
 
     async def _play(
         self,
         planned: PlannedSession,
         scenario: Scenario,
+        recording: Recording,
         recorder: SessionRecorder,
         status: SessionStatus,
         ended: _Ended,
@@ -211,7 +140,7 @@ class Replay:
         started_ns = now_ns()
         async with _own_workspace(scenario.workspace) as workspace:
             recorder.add(Span(recorder.reserve(), None, semconv.PREPARE_WORKSPACE, started_ns, now_ns()))
-            await self._run_agent(planned, scenario, workspace, recorder, status, ended)
+            await self._run_agent(planned, scenario, workspace, recording, recorder, status, ended)
             status.phase = "checks"
             ended.has_passed = await run_checks(scenario, workspace, recorder, self._sandbox(scenario))
 
@@ -220,11 +149,12 @@ class Replay:
         planned: PlannedSession,
         scenario: Scenario,
         workspace: Workspace,
+        recording: Recording,
         recorder: SessionRecorder,
         status: SessionStatus,
         ended: _Ended,
     ) -> None:
-        client = self._clients[planned.backend]
+        client = recording.backends[planned.backend].client
         root = recorder.reserve()
         conversation = Conversation(
             scenario,
@@ -234,14 +164,22 @@ class Replay:
         )
         sandbox = self._sandbox(scenario)
         session = Session(scenario, client, conversation, workspace, sandbox, recorder, root, status)
-        mark, outcome = self._lag.mark(), Outcome("cancelled", "interrupted")
+        mark, outcome = recording.lag.mark(), Outcome("cancelled", "interrupted")
         started_ns = now_ns()
         try:
             outcome = await session.run()
         finally:
             ended_ns = now_ns()
             ended.outcome = outcome
-            attributes = self._session_attributes(planned, scenario, root, outcome, mark)
+            attributes = {
+                **recording.session_attributes(planned, root, mark),
+                semconv.MODE: scenario.mode,
+                semconv.LENGTH: "free" if scenario.mode == "live" else scenario.length,
+                semconv.HISTORY: "generated" if scenario.mode == "live" else scenario.history,
+                semconv.CACHE: scenario.cache,
+                semconv.OUTCOME: outcome.name,
+                **({semconv.OUTCOME_REASON: outcome.reason} if outcome.reason is not None else {}),
+            }
             error = None if outcome.name == "completed" else outcome.reason or outcome.name
             name = f"{semconv.INVOKE_AGENT} {scenario.name}"
             recorder.add(Span(root, None, name, started_ns, ended_ns, "internal", attributes, error))
@@ -262,60 +200,20 @@ class Replay:
             backend.name if shares else "",
         )
 
-    def _session_attributes(
-        self, planned: PlannedSession, scenario: Scenario, root: SpanRef, outcome: Outcome, mark: Sequence[int]
-    ) -> dict[str, AttributeValue]:
-        lag = self._lag.since(mark)
-        session_id = f"{root.trace_id:032x}"
-        attributes: dict[str, AttributeValue | None] = {
-            semconv.OPERATION: "invoke_agent",
-            semconv.OPENINFERENCE_KIND: "AGENT",
-            semconv.AGENT_NAME: scenario.name,
-            semconv.CONVERSATION_ID: session_id,
-            semconv.SESSION_ID: session_id,
-            semconv.SCENARIO: scenario.name,
-            semconv.BACKEND: planned.backend,
-            semconv.REPETITION: planned.repetition,
-            semconv.WARMUP: planned.is_warmup,
-            semconv.MODE: scenario.mode,
-            semconv.LENGTH: "free" if scenario.mode == "live" else scenario.length,
-            semconv.HISTORY: "generated" if scenario.mode == "live" else scenario.history,
-            semconv.CACHE: scenario.cache,
-            semconv.OUTCOME: outcome.name,
-            semconv.OUTCOME_REASON: outcome.reason,
-            semconv.LAG_P99_NS: lag.p99_ns,
-            semconv.LAG_MAX_NS: lag.max_ns,
-        }
-        return {name: value for name, value in attributes.items() if value is not None}
-
-    def _facts(self, sessions: Sequence[PlannedSession]) -> dict[str, Any]:
+    def _facts(self, recording: Recording, sessions: Sequence[PlannedSession]) -> dict[str, Any]:
         options = self._options
         return describe_run(
+            "replay",
             self._folder.name,
             sessions,
-            self._scenarios,
-            {name: (backend, self._fingerprints[name]) for name, backend in self._backends.items()},
+            {name: describe_scenario(scenario) for name, scenario in self._scenarios.items()},
+            {name: (ready.backend, ready.fingerprint) for name, ready in recording.backends.items()},
             {
                 "repeat": options.repeat,
                 "concurrency": options.concurrency,
                 "warmup": options.warmup,
                 "capture_content": options.has_content,
                 "sandboxed": options.sandbox is not None,
-            },
-        )
-
-    def _finish(self, writer: RunWriter, export: ExportCounts, *, is_interrupted: bool) -> None:
-        lag = self._lag.since()
-        writer.update(
-            is_finished=not is_interrupted,
-            client={
-                "lag_p50_ns": lag.p50_ns,
-                "lag_p99_ns": lag.p99_ns,
-                "lag_max_ns": lag.max_ns,
-                "cpu_share": round(self._lag.cpu_share, 4),
-                "spans_created": self._spans_created,
-                "spans_written": writer.spans_written,
-                "spans_exported": export.exported,
             },
         )
 
