@@ -116,6 +116,11 @@ REUSED = "agentprof.connect.reused"
 RECONNECTS = "agentprof.connect.reconnects"
 RETRY_AFTER_NS = "agentprof.retry_after_ns"
 
+# Requests of a probe, on their `invoke_agent` root span.
+PROBE_KIND = "agentprof.probe.kind"  # synthetic | own_text
+PROBE_PROMPT_TOKENS = "agentprof.probe.prompt_tokens"  # meant, where the server doesn't count them
+PROBE_SHARED_TOKENS = "agentprof.probe.shared_tokens"  # of them sent just before: a prompt cache holds them
+
 # Tools, on `execute_tool`.
 EXIT_CODE = "agentprof.tool.exit_code"
 OUTPUT_BYTES = "agentprof.tool.output_bytes"

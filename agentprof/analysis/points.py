@@ -1,0 +1,207 @@
+"""Calls as points of a fit: how large each was, how long its rows took, and what else ran at the same time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from agentprof import semconv
+from agentprof.analysis import attributes
+from agentprof.analysis.calls import CallFrame
+from agentprof.analysis.fit import Sample
+from agentprof.analysis.frames import SessionFrame
+from agentprof.analysis.ledger import MODEL_ROWS
+
+OWN_TEXT = "own_text"
+SYNTHETIC = "synthetic"
+NEW_TOKENS_TERMS = ("once", "uncached", "pairs")
+"""a + b·u + q·u·(c + u/2): `pairs` are the pairs of a new token and a token before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPoint:
+    """One call. Tokens are None where nobody tells; rows as the ledger names them, nanoseconds, None = not measured.
+
+    group: calls that repeat one another. meant_cached_tokens: what the probe had sent just before. decoded_tokens: what
+    the decode time brought. steps: the decoding steps that it took, `decoded_tokens` where nothing was drafted or
+    nobody tells. others: how many other calls decoded at the same time, on average.
+    """
+
+    group: str
+    call: CallFrame
+    kind: str | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    meant_cached_tokens: int | None
+    output_tokens: int | None
+    decoded_tokens: int | None
+    steps: int | None
+    drafted_tokens: int | None
+    others: float
+    rows: Mapping[str, int | None]
+
+    @property
+    def is_unsplit(self) -> bool:
+        """Whether its generation can't be split at the first token."""
+        return self.call.is_unsplit
+
+
+@dataclass(frozen=True, slots=True)
+class CallSize:
+    """What a call's times depend on. steps, drafted_tokens: of its decoding."""
+
+    uncached_tokens: float
+    cached_tokens: float
+    output_tokens: float
+    decoded_tokens: float
+    steps: float
+    drafted_tokens: float
+    others: float
+
+    @property
+    def prompt_tokens(self) -> float:
+        """New and cached ones together."""
+        return self.uncached_tokens + self.cached_tokens
+
+    @property
+    def context_tokens(self) -> float:
+        """Tokens before the one that is decoded, in the middle of the decoding."""
+        return self.prompt_tokens + self.output_tokens / 2
+
+    def terms(self) -> dict[str, float]:
+        """The size of every term that a fit may have."""
+        new, cached = self.uncached_tokens, self.cached_tokens
+        return {
+            "once": 1.0,
+            "uncached": new,
+            "pairs": new * (cached + new / 2),
+            "prompt": new + cached,
+            "step": self.steps,
+            "step_context": self.steps * self.context_tokens,
+            "drafted": self.drafted_tokens,
+            "step_others": self.steps * self.others,
+        }
+
+
+def call_points(sessions: Sequence[SessionFrame]) -> list[CallPoint]:
+    """The finished calls of completed sessions, warm-ups left out; warm-ups count among what ran at the same time."""
+    decoding = Concurrency(
+        interval for session in sessions for call in session.calls if (interval := decode_interval(call)) is not None
+    )
+    return [
+        _point(session, call, decoding)
+        for session in sessions
+        if is_counted(session)
+        for call in session.finished_calls
+    ]
+
+
+def is_counted(session: SessionFrame) -> bool:
+    """Whether a session's figures are used: no warm-up, and completed (or imported, without an outcome)."""
+    return not session.is_warmup and session.outcome in {None, "completed"}
+
+
+def _point(session: SessionFrame, call: CallFrame, decoding: Concurrency) -> CallPoint:
+    root = session.tree.root
+    prompt = call.prompt_tokens
+    interval = decode_interval(call)
+    steps = decode_steps(call)
+    return CallPoint(
+        group=f"{session.scenario}, step {call.step}",
+        call=call,
+        kind=attributes.text(root, semconv.PROBE_KIND),
+        prompt_tokens=attributes.size(root, semconv.PROBE_PROMPT_TOKENS) if prompt is None else prompt,
+        cached_tokens=call.cached_tokens,
+        meant_cached_tokens=attributes.size(root, semconv.PROBE_SHARED_TOKENS),
+        output_tokens=call.output_tokens,
+        decoded_tokens=call.decoded_tokens,
+        steps=steps,
+        drafted_tokens=call.server.draft_tokens,
+        others=0.0 if interval is None else decoding.others(*interval),
+        rows=call_rows(call),
+    )
+
+
+def decode_steps(call: CallFrame) -> int | None:
+    """Decoding steps after the first read: as reported, else decoded tokens less accepted drafts.
+
+    None where the call has no decode time; all decoded tokens where the server reports no drafts.
+    """
+    decoded = call.decoded_tokens
+    if decoded is None:
+        return None
+    if call.server.decode_steps:
+        return min(decoded, call.server.decode_steps)
+    return max(min(1, decoded), decoded - (call.server.accepted_draft_tokens or 0))
+
+
+def call_rows(call: CallFrame) -> dict[str, int | None]:
+    """The time of one call by ledger row, parallel work left aside; None for rows that it doesn't measure.
+
+    What is reported lies in the wait for the first token and is cut to it as in the ledger: from the round trip on,
+    prefill last.
+    """
+    rows: dict[str, int | None] = dict.fromkeys(MODEL_ROWS)
+    if call.connect_ns is not None:
+        rows["connect"] = call.connect_ns + (call.pool_wait_ns or 0)
+    if call.wait_ns is not None:
+        room = call.wait_ns
+        for row, ns in (
+            ("prefill", call.server.prefill_ns),
+            ("queue", call.server.queue_ns),
+            ("gateway", call.gateway_ns),
+            ("network", call.rtt_ns),
+        ):
+            if ns is not None:
+                rows[row] = min(ns, room)
+                room -= min(ns, room)
+        rows["first_token_wait"] = room
+    if call.send_ns is not None:
+        rows["network"] = (rows["network"] or 0) + call.send_ns
+    rows["generation"] = call.generation_ns
+    rows["decode"] = None if call.is_unsplit else call.decode_ns
+    rows["tail"] = call.tail_ns
+    rows["retry"] = call.retry_ns
+    return rows
+
+
+def decode_interval(call: CallFrame) -> tuple[int, int] | None:
+    """First token event to last, on the clock of the spans; None without a decode time above zero."""
+    if not call.decode_ns:
+        return None
+    last_ns = call.end_ns - (call.tail_ns or 0)
+    return last_ns - call.decode_ns, last_ns
+
+
+class Concurrency:
+    """How many intervals hold at each instant."""
+
+    def __init__(self, intervals: Iterable[tuple[int, int]]) -> None:
+        edges = sorted(edge for start, end in intervals for edge in ((start, 1), (end, -1)))
+        self._at = [at for at, _ in edges]
+        self._running = list(accumulate(change for _, change in edges))
+        lengths = [after - before for before, after in zip(self._at, self._at[1:], strict=False)]
+        areas = (length * running for length, running in zip(lengths, self._running, strict=False))
+        self._area = list(accumulate(areas, initial=0))
+
+    def others(self, start_ns: int, end_ns: int) -> float:
+        """How many other intervals held on average during one of them."""
+        return max(0.0, (self._until(end_ns) - self._until(start_ns)) / (end_ns - start_ns) - 1.0)
+
+    def _until(self, at_ns: int) -> int:
+        """Sum of the lengths of all intervals, each up to an instant."""
+        index = bisect_right(self._at, at_ns) - 1
+        if index < 0:
+            return 0
+        return self._area[index] + self._running[index] * (at_ns - self._at[index])
+
+
+def samples_of(points: Sequence[CallPoint], sizes: Sequence[CallSize], row: str) -> list[Sample]:
+    """What the points say of one row; those that don't measure it say nothing."""
+    return [
+        Sample(point.group, size.terms(), float(ns))
+        for point, size in zip(points, sizes, strict=True)
+        if (ns := point.rows[row]) is not None
+    ]
