@@ -14,6 +14,7 @@ from agentprof.records.backend import Backend
 from agentprof.records.loading import load_backends, make_backend
 from agentprof.serve.cores import default_threads
 from agentprof.serve.local import EngineOptions, start_engine
+from agentprof.serve.weights import find_weights
 from agentprof.wire.client import api_key
 
 LOCAL = "local"
@@ -45,9 +46,9 @@ def open_backends(options: BackendOptions, slots: int, console: Console) -> Iter
     if options.base_url or LOCAL not in options.names or LOCAL in known:
         yield list(known.values())
         return
-    engine_options = EngineOptions(
-        model=Path(options.model) if options.model else None, threads=default_threads(), slots=slots
-    )
+    model = Path(options.model) if options.model else None
+    find_weights(model)
+    engine_options = EngineOptions(model=model, threads=default_threads(), slots=slots)
     console.print("starting the embedded engine", highlight=False)
     with start_engine(engine_options) as engine:
         labels = {"engine": "llama.cpp", "threads": str(engine_options.threads), "slots": str(slots)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -39,7 +40,7 @@ class _LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
+        except BrokenPipeError:  # some other pipe's, where ours is read
             if not _is_unread(sys.stdout):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -48,12 +49,10 @@ class _LazyGroup(click.Group):
 
 
 def _is_unread(stream: TextIO) -> bool:
-    """Whether nobody reads a stream any more; what couldn't be written is still in its buffer."""
-    try:
-        stream.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    """Whether a stream is a pipe that nobody reads any more."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return any(state & select.POLLERR for _, state in poll.poll(0))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -82,7 +81,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"agentprof: {_in_one_line(error)}", err=True)
         return ExitCode.BAD_INPUT
     except AgentprofError as error:
-        click.echo(f"agentprof: {error}", err=True)
+        for line in str(error).splitlines():  # a file's problems come all at once
+            click.echo(f"agentprof: {line}", err=True)
         return error.exit_code
     return result if isinstance(result, int) else ExitCode.OK
 
