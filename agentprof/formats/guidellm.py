@@ -144,5 +144,5 @@ def _cautions(fields: Fields, metrics: Fields, ttft: Figure, tpot: Figure) -> tu
     ]
     incomplete = _requests(metrics, "incomplete").value
     if incomplete:
-        cautions.append(f"{fields.place}: {int(incomplete)} requests were cut off and are in no figure.")
+        cautions.append(f"{fields.place}: requests cut off, and in no figure: {int(incomplete)}.")
     return tuple(cautions)
