@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import click
 from rich.console import Console
 
 from agentprof.errors import InputError
@@ -32,6 +34,48 @@ class BackendOptions:
     base_url: str | None = None
     model: str | None = None
     api_key_env: str | None = None
+
+
+_OPTIONS = (
+    click.option(
+        "-b",
+        "--backend",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        help="Backend from the backends file, or `local`: the embedded engine. Repeat to compare.",
+    ),
+    click.option(
+        "--backends",
+        "backends_file",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Backends file.  [default: backends.yaml]",
+    ),
+    click.option(
+        "--base-url", help="A server that is in no file: its OpenAI-compatible base URL, usually ending in /v1."
+    ),
+    click.option("--model", help="The model's name at --base-url; with `-b local`, a .gguf file."),
+    click.option("--api-key-env", metavar="VAR", help="The environment variable that holds the key for --base-url."),
+)
+
+
+def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that choose backends to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def chosen_backends(options: Mapping[str, Any]) -> BackendOptions:
+    """Those options, as they were given."""
+    return BackendOptions(
+        names=options["names"],
+        file=options["backends_file"],
+        base_url=options["base_url"],
+        model=options["model"],
+        api_key_env=options["api_key_env"],
+    )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import select
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -16,6 +17,7 @@ from agentprof.errors import AgentprofError, ExitCode
 
 _COMMANDS = {
     "replay": ("agentprof.cli.replay", "replay"),
+    "bench": ("agentprof.cli.bench", "bench"),
     "explain": ("agentprof.cli.explain", "explain"),
     "runs": ("agentprof.cli.runs", "runs"),
     "validate": ("agentprof.cli.validate", "validate"),
@@ -96,4 +98,6 @@ def _in_one_line(error: click.ClickException) -> str:
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run())
+    code = run()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and kept: a late Ctrl-C must not change the exit code
+    sys.exit(code)

@@ -20,8 +20,8 @@ LOG_EVERY_S = 30.0
 """How often a log says how far the running sessions are."""
 
 
-class ReplayProgress(Observer):
-    """Shows a replay on stderr. A context manager: it shows as long as the block lasts."""
+class RunProgress(Observer):
+    """Shows a run on stderr. A context manager: it shows as long as the block lasts."""
 
     def __init__(self, console: Console, *, log_every_s: float = LOG_EVERY_S) -> None:
         self._console = console
@@ -34,7 +34,7 @@ class ReplayProgress(Observer):
         self._started_ns = now_ns()
         self._message = ""
 
-    def __enter__(self) -> ReplayProgress:
+    def __enter__(self) -> RunProgress:
         if self._console.is_terminal:
             self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=5, transient=True)
             self._live.start()

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import signal
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
-import uvloop
 from rich.console import Console
 
 from agentprof.agent.sandbox import Sandbox, find_sandbox
-from agentprof.cli.backends import BackendOptions, open_backends
+from agentprof.cli.backends import backend_options, chosen_backends, open_backends
 from agentprof.cli.explain import print_run
-from agentprof.cli.progress import ReplayProgress
+from agentprof.cli.progress import RunProgress
+from agentprof.cli.running import complain_of_each, conclude_counts, new_folder, run_to_end
 from agentprof.errors import ExitCode, InputError, SandboxError
-from agentprof.records.backend import Backend
 from agentprof.records.loading import load_scenario
 from agentprof.records.scenario import Scenario
 from agentprof.records.trajectory import trajectory_problems
@@ -28,29 +24,11 @@ from agentprof.runs.store import check_new
 from agentprof.runs.tracing import traces_endpoint
 
 _SHIPPED = (Path(__file__).parents[1] / "_scenarios", Path(__file__).parents[2] / "scenarios")
-_MOST_FAILURES = 5
 
 
 @click.command()
 @click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
-@click.option(
-    "-b",
-    "--backend",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Backend from the backends file, or `local`: the embedded engine. Repeat to compare.",
-)
-@click.option(
-    "--backends",
-    "backends_file",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Backends file.  [default: backends.yaml]",
-)
-@click.option("--base-url", help="A server that is in no file: its OpenAI-compatible base URL, usually ending in /v1.")
-@click.option("--model", help="The model's name at --base-url; with `-b local`, a .gguf file.")
-@click.option("--api-key-env", metavar="VAR", help="The environment variable that holds the key for --base-url.")
+@backend_options
 @click.option(
     "--repeat",
     type=click.IntRange(1),
@@ -91,18 +69,12 @@ def replay(scenarios: tuple[str, ...], **options: Any) -> int:
     if options["out"] is not None:
         check_new(options["out"])
     traces_endpoint(options["otlp_endpoint"])  # a mistake there shows before an engine is started
-    chosen = BackendOptions(
-        names=options["names"],
-        file=options["backends_file"],
-        base_url=options["base_url"],
-        model=options["model"],
-        api_key_env=options["api_key_env"],
-    )
     console = Console(stderr=True)
-    with open_backends(chosen, replay_options.concurrency, console) as backends:
-        folder = options["out"] or _folder(loaded, backends)
-        with ReplayProgress(console) as progress:
-            summary = _run(Replay(loaded, backends, replay_options, folder, progress))
+    with open_backends(chosen_backends(options), replay_options.concurrency, console) as backends:
+        what = loaded[0].name if len(loaded) == 1 else f"{len(loaded)}-scenarios"
+        folder = options["out"] or new_folder(what, [backend.name for backend in backends])
+        with RunProgress(console) as progress:
+            summary = run_to_end(Replay(loaded, backends, replay_options, folder, progress).run)
     print_run(summary.folder)
     return _conclude(summary)
 
@@ -125,62 +97,25 @@ def _replay_options(scenarios: Sequence[Scenario], options: dict[str, Any]) -> R
     )
 
 
-def _run(replay: Replay) -> ReplaySummary:
-    """Run it on uvloop. SIGTERM and a closed terminal end it as Ctrl-C does: sessions kept, processes gone."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            return runner.run(_run_until_signal(replay))
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-
-async def _run_until_signal(replay: Replay) -> ReplaySummary:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if task is not None and signal.getsignal(number) is signal.SIG_DFL:
-            loop.add_signal_handler(number, task.cancel)
-    return await replay.run()
-
-
 def _conclude(summary: ReplaySummary) -> int:
     """Say what went wrong, and the exit code that it means."""
-    click.echo(f"\nRun folder: {summary.folder}  (agentprof explain {summary.folder})")
-    counts, export = summary.counts, summary.counts.export
-    if export.exported is not None and export.exported < export.created:
-        lost = export.created - export.exported
-        _complain(f"{lost} of {export.created} spans did not reach {export.endpoint}; the run folder has them all.")
-    if counts.spans_written != counts.spans_created:
-        _complain(f"{counts.spans_created} spans made, {counts.spans_written} written: the run is incomplete.")
-        return ExitCode.INCOMPLETE
-    if counts.is_interrupted:
-        cut = sum(outcome.name == "cancelled" for _, outcome, _ in summary.outcomes)
-        whole = len(summary.outcomes) - cut
-        _complain(
-            f"interrupted: {whole} of {summary.planned} sessions ended before, {cut} were cut short; all are kept."
-        )
-        return ExitCode.INTERRUPTED
+    cut = sum(outcome.name == "cancelled" for _, outcome, _ in summary.outcomes)
+    whole = len(summary.outcomes) - cut
+    interrupted = f"interrupted: {whole} of {summary.planned} sessions finished, {cut} cut short; what ran is kept."
+    code = conclude_counts(summary.folder, summary.counts, interrupted=interrupted)
+    if code is not ExitCode.OK:
+        return code
     failed = [
         f"{planned.title}: {outcome.name}: {outcome.reason}"
         for planned, outcome, _ in summary.outcomes
         if outcome.name != "completed"
     ]
     if failed:
-        _complain_of_each(failed)
+        complain_of_each(failed)
         return ExitCode.INCOMPLETE
     unsolved = [f"{planned.title}: its checks failed" for planned, _, passed in summary.outcomes if passed is False]
-    _complain_of_each(unsolved)
+    complain_of_each(unsolved)
     return ExitCode.CHECK_FAILED if unsolved else ExitCode.OK
-
-
-def _complain_of_each(lines: Sequence[str]) -> None:
-    for line in lines[:_MOST_FAILURES]:
-        _complain(line)
-    if len(lines) > _MOST_FAILURES:
-        _complain(f"… and {len(lines) - _MOST_FAILURES} more.")
-
-
-def _complain(line: str) -> None:
-    click.echo(f"agentprof: {line}", err=True)
 
 
 def _find_scenario(name: str) -> Path:
@@ -224,15 +159,3 @@ def _sandbox(scenarios: Sequence[Scenario], *, allow_unsandboxed: bool) -> Sandb
         return find_sandbox()
     except SandboxError as error:
         raise SandboxError(f"live mode runs commands that a model writes: {error}") from None
-
-
-def _folder(scenarios: Sequence[Scenario], backends: Sequence[Backend]) -> Path:
-    """runs/TIME-SCENARIO-BACKEND, made unique."""
-    what = scenarios[0].name if len(scenarios) == 1 else f"{len(scenarios)}-scenarios"
-    where = backends[0].name if len(backends) == 1 else f"{len(backends)}-backends"
-    name = f"{datetime.now().astimezone():%Y-%m-%dT%H%M%S}-{what}-{where}"
-    path, number = Path("runs") / name, 1
-    while path.exists():
-        number += 1
-        path = Path("runs") / f"{name}-{number}"
-    return path

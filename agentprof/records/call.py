@@ -20,6 +20,7 @@ class ChatRequest:
 
     forced_tokens: make the server write exactly so many tokens (its end of sequence ignored); None = a natural end.
     max_tokens: the limit where nothing is forced. cache_salt: isolates the prefix cache where the server offers it.
+    prompt: raw text for /v1/completions, in place of messages; benchmarks use it.
     """
 
     messages: Sequence[Message]
@@ -29,6 +30,7 @@ class ChatRequest:
     temperature: float | None = None
     seed: int | None = None
     cache_salt: str | None = None
+    prompt: str | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -219,7 +219,7 @@ def _attributes(trace: CallTrace) -> dict[str, AttributeValue]:
     exchange = last.exchange
     attributes = _present(
         {
-            semconv.OPERATION: "chat",
+            semconv.OPERATION: "chat" if request.prompt is None else "text_completion",
             semconv.OPENINFERENCE_KIND: "LLM",
             semconv.PROVIDER: trace.backend.labels.get("engine", "openai"),
             semconv.REQUEST_MODEL: trace.backend.model,

@@ -84,6 +84,11 @@ class ChatClient:
         """Host and port, for messages."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that carries the backend's key; empty where it needs none."""
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+
     async def close(self) -> None:
         """Close the connections."""
         await self._openai.close()
@@ -135,8 +140,9 @@ class ChatClient:
         exchange = attempt.exchange
         EXCHANGE.set(exchange)
         body = b""
+        endpoint: Any = self._openai.chat.completions if request.prompt is None else self._openai.completions
         try:
-            async with self._openai.chat.completions.with_streaming_response.create(
+            async with endpoint.with_streaming_response.create(
                 **self._arguments(request), extra_headers={"traceparent": traceparent, **self._headers}
             ) as response:
                 pieces = [piece async for piece in response.http_response.aiter_raw()]
@@ -160,7 +166,7 @@ class ChatClient:
         """The request as the openai client takes it."""
         arguments: dict[str, Any] = {
             "model": self.backend.model,
-            "messages": list(request.messages),
+            **({"messages": list(request.messages)} if request.prompt is None else {"prompt": request.prompt}),
             "stream": True,
             "stream_options": dialects.stream_options(self.engine),
             "max_tokens": request.forced_tokens or request.max_tokens,
