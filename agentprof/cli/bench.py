@@ -48,7 +48,9 @@ from agentprof.runs.workloads import FixedPrompts, Questions, RandomWords, Workl
     "--questions", type=click.Path(path_type=Path), help="Ask and score a JSONL of questions (GSM8K's shape)."
 )
 @click.option("--users", default="1", show_default=True, help="With --questions: numbers of users, such as 1,8.")
-@click.option("--seed", type=int, default=None, help="Seed of the random prompts; equal seeds repeat prompts.  [default: random]")
+@click.option(
+    "--seed", type=int, default=None, help="Seed of the random prompts; equal seeds repeat them.  [default: random]"
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), default=None, help="The run folder.  [default: runs/TIME-bench-…]"
 )
