@@ -82,7 +82,7 @@ POOL_WAIT_NS = "agentprof.pool_wait_ns"
 TTFT_NS = "agentprof.ttft_ns"
 TTFO_NS = "agentprof.ttfo_ns"
 FIRST_EVENT_NS = "agentprof.first_event_ns"
-RTT_NS = "agentprof.rtt_ns"  # TCP_INFO smoothed round trip, first hop
+RTT_NS = "agentprof.rtt_ns"  # TCP_INFO least round trip, first hop
 GATEWAY_NS = "agentprof.gateway_ns"  # as the gateway reports
 QUEUE_NS = "agentprof.server.queue_ns"  # as the server reports
 PREFILL_NS = "agentprof.server.prefill_ns"
@@ -117,7 +117,7 @@ RECONNECTS = "agentprof.connect.reconnects"
 RETRY_AFTER_NS = "agentprof.retry_after_ns"
 
 # Requests of a probe, on their `invoke_agent` root span.
-PROBE_KIND = "agentprof.probe.kind"  # synthetic | own_text
+PROBE_KIND = "agentprof.probe.kind"  # new | follow | at_once | own_text
 PROBE_PROMPT_TOKENS = "agentprof.probe.prompt_tokens"  # meant, where the server doesn't count them
 PROBE_SHARED_TOKENS = "agentprof.probe.shared_tokens"  # of them sent just before: a prompt cache holds them
 

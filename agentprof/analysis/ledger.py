@@ -211,7 +211,7 @@ def _parts_of(segment: Segment, call: CallFrame | None) -> Iterator[tuple[str, s
 def _overlaps(segment: Segment, parts: Mapping[str, int | None]) -> dict[str, int]:
     """Nanoseconds of each part inside a segment, the parts laid end to end from the start of the segment's span.
 
-    Parts that exceed the span together are cut from the first on: the first is the round trip (a smoothed estimate) or
+    Parts that exceed the span together are cut from the first on: the first is the round trip (an estimate) or
     the pool wait, the last what was measured closest to the work. A part that is None is left out.
     """
     span = segment.span

@@ -19,6 +19,7 @@ MAX_BODY_BYTES = 256 * 2**20
 _DONE_LINE = re.compile(rb"[\r\n]data:[ \t]*\[DONE\][ \t]*(?:[\r\n]|\Z)")
 _DONE_TAIL_BYTES = 24  # of the body so far, kept to find a `[DONE]` that two reads share
 _TCP_INFO_BYTES, _TCP_INFO_RTT, _TCP_INFO_RETRANSMITS = 104, 15, 23
+_MIN_RTT_BYTE, _NO_MIN_RTT = 148, 0xFFFFFFFF
 
 
 @dataclass(slots=True)
@@ -28,10 +29,11 @@ class Exchange:
     entered: the request reached the transport. pool_wait_ns: waited for a free connection. connected: ready to send
     (a new connection, or a reused one). sent: the last byte of the request was handed to the kernel (under TLS: to
     the socket's last 64 KiB of buffer). answered: the first byte that came back, an interim response's too. reads:
-    arrival stamps over the decoded body. ended: `[DONE]` or the end of the body. rtt_ns: TCP_INFO smoothed round trip
-    of the first hop when the first byte came back. retransmits: since the connection was made. reconnects: reused
-    connections that the server had already closed. headers: of the response, names in lower case, repeated ones
-    joined by commas.
+    arrival stamps over the decoded body. ended: `[DONE]` or the end of the body. rtt_ns: TCP_INFO's least round trip of
+    the first hop over the last minutes when the first byte came back (the smoothed one holds what the server waits
+    before it acknowledges; it is taken where the kernel knows no least one). retransmits: since the connection was
+    made. reconnects: reused connections that the server had already closed. headers: of the response, names in lower
+    case, repeated ones joined by commas.
     """
 
     entered_ns: int | None = None
@@ -134,8 +136,16 @@ class Exchange:
             return
         if len(info) >= _TCP_INFO_BYTES:
             fields = struct.unpack_from("<24I", info, 8)
-            self.rtt_ns = fields[_TCP_INFO_RTT] * 1000 or None  # 0: the kernel has no sample yet
+            self.rtt_ns = (_least_rtt_us(info) or fields[_TCP_INFO_RTT]) * 1000 or None  # 0: no sample yet
             self.retransmits = fields[_TCP_INFO_RETRANSMITS]
+
+
+def _least_rtt_us(info: bytes) -> int | None:
+    """The least round trip in µs; None where the kernel is too old to tell, or has no sample."""
+    if len(info) < _MIN_RTT_BYTE + 4:
+        return None
+    (least_us,) = struct.unpack_from("<I", info, _MIN_RTT_BYTE)
+    return None if least_us == _NO_MIN_RTT else int(least_us)
 
 
 EXCHANGE: ContextVar[Exchange] = ContextVar("agentprof_exchange")
