@@ -171,9 +171,13 @@ class Session:
         self.status.phase = "tools: " + ", ".join(call.name for call in calls)
         limits = self.scenario.limits
         tool_limits = ToolLimits(limits.tool, limits.tool_memory_mib, limits.tool_output_bytes)
-        tasks = [asyncio.create_task(self._run_tool(call, step, tool_limits)) for call in calls]
-        self._record(semconv.DISPATCH, step, from_ns)
+        begun_ns: list[int] = []
+        tasks = [asyncio.create_task(self._run_tool(call, step, tool_limits, begun_ns)) for call in calls]
         try:
+            try:
+                await asyncio.sleep(0)  # until the tools' tasks have their turn, the time is the loop's
+            finally:
+                self._record(semconv.DISPATCH, step, from_ns, ended_ns=min(begun_ns, default=None))
             results = await asyncio.gather(*tasks)
         except BaseException:
             for task in tasks:
@@ -184,8 +188,9 @@ class Session:
             self.conversation.add_tool_output(call, self._seen(result.output))
         self._record(semconv.DISPATCH, step, max(result.ended_ns for result in results))
 
-    async def _run_tool(self, call: ToolCall, step: SpanRef, limits: ToolLimits) -> ToolResult:
+    async def _run_tool(self, call: ToolCall, step: SpanRef, limits: ToolLimits, begun_ns: list[int]) -> ToolResult:
         started_ns = now_ns()
+        begun_ns.append(started_ns)
         ref = self.recorder.reserve()
         try:
             result = await execute(call.name, call.parsed or {}, self.workspace, limits, self.sandbox)
@@ -226,9 +231,14 @@ class Session:
         self.recorder.add(Span(ref, step, name, times[0], times[1], "internal", attributes, error))
 
     def _record(
-        self, name: str, parent: SpanRef, started_ns: int, attributes: dict[str, AttributeValue] | None = None
+        self,
+        name: str,
+        parent: SpanRef,
+        started_ns: int,
+        attributes: dict[str, AttributeValue] | None = None,
+        ended_ns: int | None = None,
     ) -> int:
-        ended_ns = now_ns()
+        ended_ns = now_ns() if ended_ns is None else ended_ns
         self.recorder.add(
             Span(self.recorder.reserve(), parent, name, started_ns, ended_ns, "internal", attributes or {})
         )
