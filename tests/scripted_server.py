@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -67,6 +68,7 @@ class ScriptedServer:
     connections: int = 0
     left: list[int] = field(default_factory=list)  # connections that the client closed or that broke
     port: int = 0
+    _switch_interval: float = 0.005
     _listener: socket.socket | None = None
     _sockets: list[socket.socket] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -79,6 +81,8 @@ class ScriptedServer:
         return f"{'https' if self.tls else 'http'}://{host}:{self.port}/v1"
 
     def __enter__(self) -> Self:
+        self._switch_interval = sys.getswitchinterval()
+        sys.setswitchinterval(0.0002)  # its threads share the interpreter with the client: neither waits long for it
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         self._listener = socket.create_server((self.host, 0), family=family, backlog=64)
         self.port = self._listener.getsockname()[1]
@@ -89,6 +93,7 @@ class ScriptedServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopped.set()
+        sys.setswitchinterval(self._switch_interval)
         with self._lock:
             for sock in [self._listener, *self._sockets]:
                 with suppress(OSError):  # its peer was faster
@@ -100,10 +105,17 @@ class ScriptedServer:
 
     def wait_left(self, count: int = 1, seconds: float = 2.0) -> bool:
         """Whether so many connections were closed by the client, within so many seconds."""
+        return self._wait(self.left, count, seconds)
+
+    def wait_busy(self, count: int = 1, is_connecting: bool = False, seconds: float = 10.0) -> bool:
+        """Whether so many requests (or connections) came in, within so many seconds."""
+        return self._wait(self._sockets if is_connecting else self.requests, count, seconds)
+
+    def _wait(self, what: Sequence[object], count: int, seconds: float) -> bool:
         end = time.monotonic() + seconds
-        while len(self.left) < count and time.monotonic() < end:
-            time.sleep(0.005)
-        return len(self.left) >= count
+        while len(what) < count and time.monotonic() < end:
+            time.sleep(0.003)
+        return len(what) >= count
 
     def _start(self, target: Any, *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)

@@ -129,7 +129,10 @@ class _StampedHandler(ResponseHandler):
 
     def close(self) -> None:
         self._drop_exchange()
-        super().close()
+        if self.writing_paused:  # what is left of a request that nobody wants answered isn't sent
+            super().abort()
+        else:
+            super().close()
 
     def abort(self) -> None:
         self._drop_exchange()
