@@ -8,7 +8,7 @@ import time
 
 from rich.console import Console
 
-from agentprof.cli.progress import ReplayProgress
+from agentprof.cli.progress import RunProgress
 from agentprof.records.progress import SessionStatus
 from agentprof.runs.plan import PlannedSession
 
@@ -19,10 +19,10 @@ def status(number: int = 1, steps: int = 4, *, is_warmup: bool = False) -> Sessi
     return SessionStatus("fix", "new", number, is_warmup, steps)
 
 
-def show(is_terminal: bool, log_every_s: float = 60) -> tuple[str, ReplayProgress]:
+def show(is_terminal: bool, log_every_s: float = 60) -> tuple[str, RunProgress]:
     """What is written while two sessions run, with a look at the second one in its third step."""
     file = io.StringIO()
-    progress = ReplayProgress(Console(file=file, force_terminal=is_terminal, width=100), log_every_s=log_every_s)
+    progress = RunProgress(Console(file=file, force_terminal=is_terminal, width=100), log_every_s=log_every_s)
     with progress:
         progress.waiting('waiting for backend "new"')
         progress.waiting('waiting for backend "new"')
@@ -67,7 +67,7 @@ def test_a_terminal_shows_the_running_session_and_keeps_the_ended_ones() -> None
 
 
 def test_the_time_left_counts_what_running_sessions_have_done() -> None:
-    progress = ReplayProgress(Console(file=io.StringIO()))
+    progress = RunProgress(Console(file=io.StringIO()))
     progress.planned(PLAN)
     progress._started_ns -= 60 * 10**9
     running = status()
@@ -80,7 +80,7 @@ def test_the_time_left_counts_what_running_sessions_have_done() -> None:
 
 
 def test_a_session_of_unknown_length_shows_its_step_alone() -> None:
-    progress = ReplayProgress(Console(file=io.StringIO()))
+    progress = RunProgress(Console(file=io.StringIO()))
     progress.planned(PLAN)
     live = status(steps=0)
     progress.started(live)
