@@ -71,11 +71,11 @@ def _on_the_match(benchmark: Benchmark, sessions: Sequence[SessionFrame], run: M
     _, peak = busy_time((session.start_ns, session.start_ns + session.wall_ns) for session in sessions)
     at_once = benchmark.concurrency.value
     if at_once is None:
-        yield f"The benchmark doesn't say how many requests ran at once; the run had up to {peak} sessions."
+        yield f"The benchmark doesn't say how many requests ran at once; in the run it was {peak}."
     elif round(at_once) != peak:
         yield (
-            f"Concurrency differs: {float(at_once):.3g} in the benchmark, up to {peak} sessions in the run; batching "
-            "changes both waits and decoding."
+            f"Concurrency differs: {float(at_once):.3g} at once in the benchmark, {peak} in the run; batching changes "
+            "both waits and decoding."
         )
 
 
