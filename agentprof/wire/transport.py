@@ -19,6 +19,7 @@ import httpx2
 from aiohttp.client_proto import ResponseHandler
 
 from agentprof.clock import now_ns
+from agentprof.wire.eager_request import EagerRequest
 from agentprof.wire.exchange import EXCHANGE, MAX_BODY_BYTES, Exchange
 
 if TYPE_CHECKING:
@@ -277,12 +278,15 @@ class StampingTransport(httpx2.AsyncBaseTransport):
                 trace_configs=[_trace_config()],
                 read_bufsize=MAX_BODY_BYTES,  # bodies are taken at each read: aiohttp never has cause to pause
                 cookie_jar=aiohttp.DummyCookieJar(),
+                request_class=EagerRequest,
             )
         return self._session
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request; returns when the response's headers are here."""
-        session = self._open()  # loads certificates the first time: before the exchange, so that it isn't connecting
+        session = self._open()
+        if self._tls is None and request.url.scheme == "https":
+            self._tls = tls_context()  # loads certificates: before the exchange begins, as this isn't connecting
         exchange = EXCHANGE.get(None)
         if exchange is None or exchange.entered_ns is not None:
             exchange = Exchange()
@@ -314,6 +318,7 @@ class StampingTransport(httpx2.AsyncBaseTransport):
                     str(request.url),
                     data=io.BytesIO(body) if body else None,  # written piece by piece where it is large
                     headers=headers,
+                    ssl=self._tls or True,
                     allow_redirects=False,
                 )
             except (aiohttp.ClientError, OSError, UnicodeError) as error:
