@@ -95,6 +95,13 @@ def solve_non_negative(matrix: Vector, values: Vector) -> Vector:
     return best
 
 
+def misfit(fit: Fit, samples: Sequence[Sample]) -> float:
+    """How far a fit is from its samples: mean over groups of the squared residuals over the group's typical time."""
+    scales, shares = _scales(samples)
+    residuals = np.array([fit.ns(sample.values) - sample.ns for sample in samples], dtype=np.float64) / scales
+    return float(np.sum(shares * residuals**2) / np.sum(shares))
+
+
 def relative_noise(samples: Sequence[Sample]) -> float | None:
     """How much repeated measurements differ: pooled standard deviation over the group's mean; None without repeats."""
     squares, freedom = 0.0, 0

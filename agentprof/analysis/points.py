@@ -9,13 +9,15 @@ from itertools import accumulate
 
 from agentprof import semconv
 from agentprof.analysis import attributes
+from agentprof.analysis.call_times import CallTimes, call_times, wait_parts
 from agentprof.analysis.calls import CallFrame
 from agentprof.analysis.fit import Sample
 from agentprof.analysis.frames import SessionFrame
 from agentprof.analysis.ledger import MODEL_ROWS
 
-OWN_TEXT = "own_text"
-SYNTHETIC = "synthetic"
+OWN_TEXT, AT_ONCE = "own_text", "at_once"
+"""Kinds of a probe's requests that don't take part in every fit: the run's own text, and several at the same time."""
+
 NEW_TOKENS_TERMS = ("once", "uncached", "pairs")
 """a + b·u + q·u·(c + u/2): `pairs` are the pairs of a new token and a token before it."""
 
@@ -25,8 +27,8 @@ class CallPoint:
     """One call. Tokens are None where nobody tells; rows as the ledger names them, nanoseconds, None = not measured.
 
     group: calls that repeat one another. meant_cached_tokens: what the probe had sent just before. decoded_tokens: what
-    the decode time brought. steps: the decoding steps that it took, `decoded_tokens` where nothing was drafted or
-    nobody tells. others: how many other calls decoded at the same time, on average.
+    the decode time brought, 0 where it can't be split. steps: the decoding steps that it took. others: how many other
+    calls decoded at the same time, on average.
     """
 
     group: str
@@ -36,8 +38,8 @@ class CallPoint:
     cached_tokens: int | None
     meant_cached_tokens: int | None
     output_tokens: int | None
-    decoded_tokens: int | None
-    steps: int | None
+    decoded_tokens: int
+    steps: int
     drafted_tokens: int | None
     others: float
     rows: Mapping[str, int | None]
@@ -91,10 +93,11 @@ def call_points(sessions: Sequence[SessionFrame]) -> list[CallPoint]:
         interval for session in sessions for call in session.calls if (interval := decode_interval(call)) is not None
     )
     return [
-        _point(session, call, decoding)
+        _point(session, times, decoding)
         for session in sessions
         if is_counted(session)
-        for call in session.finished_calls
+        for times in call_times(session)
+        if times.kind != "failed"
     ]
 
 
@@ -103,11 +106,10 @@ def is_counted(session: SessionFrame) -> bool:
     return not session.is_warmup and session.outcome in {None, "completed"}
 
 
-def _point(session: SessionFrame, call: CallFrame, decoding: Concurrency) -> CallPoint:
-    root = session.tree.root
+def _point(session: SessionFrame, times: CallTimes, decoding: Concurrency) -> CallPoint:
+    root, call = session.tree.root, times.call
     prompt = call.prompt_tokens
     interval = decode_interval(call)
-    steps = decode_steps(call)
     return CallPoint(
         group=f"{session.scenario}, step {call.step}",
         call=call,
@@ -116,55 +118,35 @@ def _point(session: SessionFrame, call: CallFrame, decoding: Concurrency) -> Cal
         cached_tokens=call.cached_tokens,
         meant_cached_tokens=attributes.size(root, semconv.PROBE_SHARED_TOKENS),
         output_tokens=call.output_tokens,
-        decoded_tokens=call.decoded_tokens,
-        steps=steps,
+        decoded_tokens=times.decoded_tokens,
+        steps=decode_steps(times),
         drafted_tokens=call.server.draft_tokens,
         others=0.0 if interval is None else decoding.others(*interval),
-        rows=call_rows(call),
+        rows=call_rows(times),
     )
 
 
-def decode_steps(call: CallFrame) -> int | None:
+def decode_steps(times: CallTimes) -> int:
     """Decoding steps after the first read: as reported, else decoded tokens less accepted drafts.
 
-    None where the call has no decode time; all decoded tokens where the server reports no drafts.
+    All decoded tokens where the server reports neither.
     """
-    decoded = call.decoded_tokens
-    if decoded is None:
-        return None
-    if call.server.decode_steps:
-        return min(decoded, call.server.decode_steps)
-    return max(min(1, decoded), decoded - (call.server.accepted_draft_tokens or 0))
+    decoded, server = times.decoded_tokens, times.call.server
+    if server.decode_steps:
+        return min(decoded, server.decode_steps)
+    return max(min(1, decoded), decoded - (server.accepted_draft_tokens or 0))
 
 
-def call_rows(call: CallFrame) -> dict[str, int | None]:
-    """The time of one call by ledger row, parallel work left aside; None for rows that it doesn't measure.
-
-    What is reported lies in the wait for the first token and is cut to it as in the ledger: from the round trip on,
-    prefill last.
-    """
-    rows: dict[str, int | None] = dict.fromkeys(MODEL_ROWS)
-    if call.connect_ns is not None:
-        rows["connect"] = call.connect_ns + (call.pool_wait_ns or 0)
-    if call.wait_ns is not None:
-        room = call.wait_ns
-        for row, ns in (
-            ("prefill", call.server.prefill_ns),
-            ("queue", call.server.queue_ns),
-            ("gateway", call.gateway_ns),
-            ("network", call.rtt_ns),
-        ):
-            if ns is not None:
-                rows[row] = min(ns, room)
-                room -= min(ns, room)
-        rows["first_token_wait"] = room
-    if call.send_ns is not None:
-        rows["network"] = (rows["network"] or 0) + call.send_ns
-    rows["generation"] = call.generation_ns
-    rows["decode"] = None if call.is_unsplit else call.decode_ns
-    rows["tail"] = call.tail_ns
-    rows["retry"] = call.retry_ns
-    return rows
+def call_rows(times: CallTimes) -> dict[str, int | None]:
+    """The time of one call by ledger row, whatever ran beside it; None for rows that it doesn't measure."""
+    spent = {"generation": times.generation_ns, "tail": times.tail_ns}
+    if times.kind == "split":
+        parts = wait_parts(times)
+        spent |= {**parts, "first_token_wait": parts["rest"], "decode": times.decode_ns}
+    else:
+        spent["network"] = times.send_ns
+    spent["connect"] = times.pool_wait_ns + times.connect_ns
+    return {row: spent.get(row, 0) if row in times.call.rows else None for row in MODEL_ROWS}
 
 
 def decode_interval(call: CallFrame) -> tuple[int, int] | None:

@@ -165,7 +165,7 @@ def _call(
     size = size_on(call, work, probe, output_factor)
     frame, step = session.frame, call.point.call.step
     if size is None:
-        rows = {row: float(ns) for row, ns in call.point.rows.items() if ns and row != "retry"}
+        rows = {row: float(ns) for row, ns in call.point.rows.items() if ns}
         return CallPrediction(frame.session, frame.scenario, step, None, rows, call.share, ())
     outside = probe.ranges.outside(size)
     return CallPrediction(frame.session, frame.scenario, step, size, probe.rows_ns(size), call.share, outside)
@@ -249,6 +249,8 @@ def _outside_cautions(sessions: Sequence[SessionPrediction]) -> Iterator[str]:
 def _probe_cautions(work: Workload, probe: ProbeFit) -> Iterator[str]:
     if len(probe.without) < 4:
         yield f"The probe made only {probe.groups} different requests: the interval rests on little."
+    if not probe.tells_prompt:
+        yield "The probed server tells no prompt tokens: the probe took one token for each word that it sent."
     if not probe.noise:
         yield "No request of the probe was repeated, so the interval holds no noise: give it a larger --budget."
     if len(work.sessions) == len({session.frame.scenario for session in work.sessions}):

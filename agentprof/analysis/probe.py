@@ -13,9 +13,10 @@ from functools import reduce
 from math import gcd
 from statistics import median
 
-from agentprof.analysis.fit import Fit, fit_constant, fit_terms, relative_noise
+from agentprof.analysis.fit import Fit, Sample, fit_constant, fit_terms, misfit, relative_noise
 from agentprof.analysis.frames import SessionFrame
 from agentprof.analysis.points import (
+    AT_ONCE,
     NEW_TOKENS_TERMS,
     OWN_TEXT,
     CallPoint,
@@ -27,7 +28,6 @@ from agentprof.errors import InputError
 
 _DECODE_TERMS = ("step", "step_context", "drafted", "step_others")
 _MOST_BLOCK_TOKENS = 1024
-_CACHE_SPEEDUP = 0.6  # a prompt that was sent just before is held if its wait is below this share of a new one's
 _TOLERANCE = 1.1
 
 
@@ -78,8 +78,9 @@ class ProbeFit:
 
     fits: by ledger row; a row that no call measured is absent. is_unsplit: streams arrive buffered, so a call is one
     row, `generation`. block_tokens: of the prompt cache; 1 where that isn't known. has_cache: None where nothing tells.
-    first_read_tokens: n₁. noise: relative, by row, between repeated requests. groups: different requests. without: the
-    fit with each of the groups left out, for the interval.
+    first_read_tokens: n₁. tells_prompt: the server counts prompt tokens; else they are those meant. noise: relative, by
+    row, between repeated requests. groups: different requests. without: the fit with each of the groups left out, for
+    the interval.
     """
 
     fits: Mapping[str, Fit]
@@ -88,6 +89,7 @@ class ProbeFit:
     has_cache: bool | None
     drafting: Drafting | None
     first_read_tokens: int
+    tells_prompt: bool
     ranges: Ranges
     noise: Mapping[str, float]
     calls: int
@@ -131,24 +133,37 @@ def fit_points(points: Sequence[CallPoint], *, is_whole: bool = True) -> ProbeFi
             "the probe has no finished call whose prompt and output tokens are known. Does the server send usage "
             "(stream_options.include_usage)?"
         )
-    has_cache = _has_cache(usable)
-    split = [point for point in usable if not point.is_unsplit]
-    is_unsplit = 2 * len(split) < len(usable)
-    kept = [point for point in usable if point.is_unsplit] if is_unsplit else split
-    sizes = [_size(point, has_cache) for point in kept]
-    fitted = ProbeFit(
-        fits=_fits(kept, sizes, is_unsplit=is_unsplit),
-        is_unsplit=is_unsplit,
-        block_tokens=_block_tokens(usable),
-        has_cache=has_cache,
-        drafting=drafting(own_text, "own text") or drafting(kept, "synthetic text"),
-        first_read_tokens=round(median(point.call.first_read_tokens or 1 for point in kept)),
-        ranges=_ranges(sizes),
-        noise=_noise(kept, sizes),
-        calls=len(kept),
-        groups=len({point.group for point in kept}),
+    is_unsplit = 2 * sum(point.is_unsplit for point in usable) > len(usable)
+    kept = [point for point in usable if point.is_unsplit == is_unsplit]
+    has_cache, on_own_text = _has_cache(kept), drafting(own_text, "own text")
+    fitted = _fit(kept, on_own_text, has_cache, is_unsplit=is_unsplit)
+    groups = list(dict.fromkeys(point.group for point in kept))
+    if not is_whole or len(groups) < 2:
+        return fitted
+    without = (
+        _fit([point for point in kept if point.group != left_out], on_own_text, has_cache, is_unsplit=is_unsplit)
+        for left_out in groups
     )
-    return replace(fitted, without=_without_each(kept, own_text)) if is_whole else fitted
+    return replace(fitted, without=tuple(without))
+
+
+def _fit(
+    points: Sequence[CallPoint], on_own_text: Drafting | None, has_cache: bool | None, *, is_unsplit: bool
+) -> ProbeFit:
+    sizes = [_size(point, has_cache) for point in points]
+    return ProbeFit(
+        fits=_fits(points, sizes, is_unsplit=is_unsplit),
+        is_unsplit=is_unsplit,
+        block_tokens=_block_tokens(points),
+        has_cache=has_cache,
+        drafting=on_own_text or drafting(points, "synthetic text"),
+        first_read_tokens=round(median(point.call.first_read_tokens or 1 for point in points)),
+        tells_prompt=all(point.call.prompt_tokens is not None for point in points),
+        ranges=_ranges(sizes),
+        noise=_noise(points, sizes),
+        calls=len(points),
+        groups=len({point.group for point in points}),
+    )
 
 
 def drafting(points: Sequence[CallPoint], source: str) -> Drafting | None:
@@ -156,21 +171,11 @@ def drafting(points: Sequence[CallPoint], source: str) -> Drafting | None:
     known = [point for point in points if point.decoded_tokens and point.steps]
     if not any(point.drafted_tokens or point.call.server.decode_steps for point in known):
         return None
-    steps = sum(point.steps or 0 for point in known)
+    steps = sum(point.steps for point in known)
     return Drafting(
-        sum(point.decoded_tokens or 0 for point in known) / steps,
+        sum(point.decoded_tokens for point in known) / steps,
         sum(point.drafted_tokens or 0 for point in known) / steps,
         source,
-    )
-
-
-def _without_each(points: Sequence[CallPoint], own_text: Sequence[CallPoint]) -> tuple[ProbeFit, ...]:
-    groups = list(dict.fromkeys(point.group for point in points))
-    if len(groups) < 2:
-        return ()
-    return tuple(
-        fit_points([*(point for point in points if point.group != left_out), *own_text], is_whole=False)
-        for left_out in groups
     )
 
 
@@ -190,17 +195,25 @@ def _fits(points: Sequence[CallPoint], sizes: Sequence[CallSize], *, is_unsplit:
     }
     found = {}
     for row, names in terms.items():
-        samples = samples_of(points, sizes, row)
-        if row == "decode":
-            samples = [sample for sample in samples if sample.values["step"]]
+        samples = _samples(points, sizes, row)
         fit = fit_terms(names, samples) if names else fit_constant(samples, "once")
         if fit is not None:
             found[row] = fit
     return found
 
 
+def _samples(points: Sequence[CallPoint], sizes: Sequence[CallSize], row: str) -> list[Sample]:
+    """What the calls say of a row: of those made at once only their decoding, since they waited for one another."""
+    pairs = [
+        (point, size)
+        for point, size in zip(points, sizes, strict=True)
+        if (size.steps if row == "decode" else point.kind != AT_ONCE)
+    ]
+    return samples_of([point for point, _ in pairs], [size for _, size in pairs], row)
+
+
 def _noise(points: Sequence[CallPoint], sizes: Sequence[CallSize]) -> dict[str, float]:
-    noise = {row: relative_noise(samples_of(points, sizes, row)) for row in points[0].rows}
+    noise = {row: relative_noise(_samples(points, sizes, row)) for row in points[0].rows}
     return {row: value for row, value in noise.items() if value is not None}
 
 
@@ -210,8 +223,7 @@ def _size(point: CallPoint, has_cache: bool | None) -> CallSize:
     if cached is None:
         cached = (point.meant_cached_tokens or 0) if has_cache else 0
     cached = min(cached, prompt)
-    decoded = point.decoded_tokens or 0
-    steps = point.steps or 0
+    decoded, steps = point.decoded_tokens, point.steps
     if point.is_unsplit:
         decoded = steps = max(0, output - 1)
     return CallSize(prompt - cached, cached, output, decoded, steps, point.drafted_tokens or 0, point.others)
@@ -229,26 +241,23 @@ def _ranges(sizes: Sequence[CallSize]) -> Ranges:
 
 
 def _has_cache(points: Sequence[CallPoint]) -> bool | None:
-    """Whether prompts are cached: as reported, else whether what was sent just before comes back sooner."""
+    """Whether prompts are cached: as reported, else which of the two explains the waits better; None without a clue."""
     reported = [point.cached_tokens for point in points if point.cached_tokens is not None]
-    meant = [point for point in points if point.meant_cached_tokens]
     if any(reported):
         return True
-    if reported:
-        return False if meant else None
-    new = [point for point in points if not point.meant_cached_tokens and point.call.wait_ns is not None]
-    if not meant or not new:
+    if not any(point.meant_cached_tokens for point in points):
         return None
-    sizes = [_size(point, has_cache=False) for point in new]
-    waits = [replace(point, rows={**point.rows, "first_token_wait": point.call.wait_ns}) for point in new]
-    fit = fit_terms(NEW_TOKENS_TERMS, samples_of(waits, sizes, "first_token_wait"))
-    shares = [
-        point.call.wait_ns / expected
-        for point in meant
-        if point.call.wait_ns is not None and fit is not None
-        if (expected := fit.ns(_size(point, has_cache=False).terms())) > 0
+    return False if reported else _wait_misfit(points, has_cache=True) < _wait_misfit(points, has_cache=False)
+
+
+def _wait_misfit(points: Sequence[CallPoint], *, has_cache: bool) -> float:
+    waits = [
+        Sample(point.group, _size(point, has_cache).terms(), float(ns))
+        for point in points
+        if point.kind != AT_ONCE and (ns := point.call.generation_ns if point.is_unsplit else point.call.wait_ns)
     ]
-    return median(shares) < _CACHE_SPEEDUP if shares else None
+    fit = fit_terms(NEW_TOKENS_TERMS, waits)
+    return 0.0 if fit is None else misfit(fit, waits)
 
 
 def _block_tokens(points: Sequence[CallPoint]) -> int:

@@ -84,7 +84,7 @@ def _calls(session: SessionFrame, points: dict[SpanRef, CallPoint]) -> Iterator[
     held: list[int] = []
     for call in session.finished_calls:
         point = points[call.ref]
-        whole = sum(ns or 0 for row, ns in point.rows.items() if row != "retry")
+        whole = sum(ns or 0 for ns in point.rows.values())
         share = owned.get(call.ref, 0) / whole if whole else 1.0
         prompt = point.prompt_tokens
         before = next((tokens for tokens in reversed(held) if prompt is not None and tokens < prompt), 0)
@@ -162,7 +162,7 @@ def workload_cautions(work: Workload, probe: ProbeFit) -> Iterator[str]:
             "server send usage (stream_options.include_usage)."
         )
     failed = sum(len(session.frame.calls) - len(session.calls) for session in work.sessions)
-    if failed or any(call.point.rows["retry"] for call in calls):
+    if failed or any(call.point.call.retry_ns for call in calls):
         yield "Retries and failed calls of the run are left out: the new backend is taken to fail never."
     if any(call.share < _PARALLEL_SHARE for call in calls):
         yield "Calls ran in parallel: each is taken to keep its share of the critical path."

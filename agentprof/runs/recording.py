@@ -104,6 +104,12 @@ class Recording:
         )
         return RunCounts(self._spans_created, writer.spans_written, export, is_interrupted)
 
+    def update(self, **facts: Any) -> None:
+        """Add to the folder's facts while the run goes on."""
+        if self._writer is None:
+            raise AssertionError("facts are added while the run goes on")
+        self._writer.update(**facts)
+
     def new_session(self) -> SessionRecorder:
         """A recorder with a trace of its own."""
         return self._tracing.new_session(has_content=self._has_content)

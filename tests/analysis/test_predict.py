@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from known_server import CALLS, LENGTHS, MS, Call, Server, probe_sessions, run_sessions, session
 
 from agentprof import semconv
 from agentprof.analysis.frames import session_frames
@@ -13,7 +14,6 @@ from agentprof.analysis.prediction_check import PredictionCheck, compare_predict
 from agentprof.analysis.probe import read_probe
 from agentprof.errors import InputError
 from agentprof.records.spans import Span
-from known_server import CALLS, LENGTHS, MS, Call, Server, probe_sessions, run_sessions, session
 
 A = Server()
 B = Server(connect=2.0, base=25.0, per_token=0.5, per_pair=3e-4, step=6.0, per_context_token=1e-3, tail=1.0)
