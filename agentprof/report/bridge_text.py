@@ -54,11 +54,12 @@ def _table(bridge: Bridge, width: int, *, is_open: bool) -> list[str]:
     lines.append(_Line("agent, in all", bridge.agent_ns, "", f"{rate(bridge.agent_tok_s)} tok/s"))
     name_width = max(_NAME, *(len(line.name) for line in lines))
     largest = max(float(line.ns) for line in lines)
+    bar_cells = max(4, min(_BAR_CELLS, width - name_width - _PRICE - _SHARE - 8))
     head = f"{'ms per output token':<{name_width + _PRICE}}"
-    printed = [*wrap(subtitle(bridge), width, first="  "), f"  {head}{'share of the gap':>{_BAR_CELLS + _SHARE + 4}}"]
+    printed = [*wrap(subtitle(bridge), width, first="  "), f"  {head}{'share of the gap':>{bar_cells + _SHARE + 4}}"]
     for line in lines:
-        cells = "" if line.share is None else bar(float(line.ns) / largest, _BAR_CELLS)
-        lead = f"  {line.name:<{name_width}}{per_token(line.ns):>{_PRICE}}  {cells:<{_BAR_CELLS}}"
+        cells = "" if line.share is None else bar(float(line.ns) / largest, bar_cells)
+        lead = f"  {line.name:<{name_width}}{per_token(line.ns):>{_PRICE}}  {cells:<{bar_cells}}"
         printed += hang(line.note, width, f"{lead}  {line.share or '':>{_SHARE}}  ")
     return printed
 
