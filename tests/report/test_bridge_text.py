@@ -62,16 +62,16 @@ def bridge_of(spans: list[Span], benchmark: Benchmark | None = None) -> Bridge:
 
 
 def test_the_whole_report() -> None:
-    """Per token: benchmark 5.20, waits 3.56, decode 0.62, tools 14.37; 3,800 × 17 ms over 2,720 tokens in all."""
+    """Per token: benchmark 5.20, waits 3.56, decode 0.61, tools 14.38; 3,800 × 17 ms over 2,720 tokens in all."""
     assert render_bridge(bridge_of(agent())).splitlines()[:12] == [
         "The agent gets 42.1 tok/s where the benchmark gets 192. Of the 18.55 ms per token between them,",
         "tools take 78 %, first-token waits 19 %, slower decoding 3 %.",
         "",
         "  fix: 1 session, 2,720 tokens; benchmark: vllm-serve.json",
         "  ms per output token                 share of the gap",
-        "  benchmark               5.20  ███                     192 tok/s",
-        "  first-token waits       3.56  ██                19 %  17 calls, not 2.7; each 295.6 ms longer",
-        "  decode                  0.62  ▍                  3 %  TPOT 4.89 → 5.53 ms",
+        "  benchmark               5.20  ███▏                    192 tok/s",
+        "  first-token waits       3.56  ██▏               19 %  17 calls, not 2.7; each 295.6 ms longer",
+        "  decode                  0.61  ▍                  3 %  TPOT 4.89 → 5.53 ms",
         "  tool                   14.38  ████████▌         78 %  bash 100 %",
         "  unattributed            0.00",
         "  agent, in all          23.75  ██████████████          42.1 tok/s",
