@@ -10,6 +10,7 @@ from typing import Any
 
 from agentprof import semconv
 from agentprof.agent.conversation import Conversation, make_nonce
+from agentprof.agent.guard import Guard
 from agentprof.agent.loop import Outcome, Session
 from agentprof.agent.processes import run_in_thread
 from agentprof.agent.sandbox import Sandbox
@@ -78,6 +79,7 @@ class Replay:
             list(self._scenarios), list(self._backends), options.repeat, options.concurrency, options.warmup
         )
         self._outcomes: list[tuple[PlannedSession, Outcome, bool | None]] = []
+        self._guard = Guard()
 
     async def run(self) -> ReplaySummary:
         """Run everything. Cancellation ends the running sessions, keeps them, and is reported in the summary.
@@ -96,8 +98,9 @@ class Replay:
 
             async def work() -> None:
                 self._observer.planned(sessions)
-                for wave in self._plan:
-                    await run_together([self._run_session(planned, recording) for planned in wave])
+                with self._guard:
+                    for wave in self._plan:
+                        await run_together([self._run_session(planned, recording) for planned in wave])
 
             counts = await recording.run(self._facts(recording, sessions), work)
         return ReplaySummary(self._folder, len(sessions), tuple(self._outcomes), counts)
@@ -138,7 +141,7 @@ class Replay:
     ) -> None:
         """The workspace, the session, the checks: three spans beside one another."""
         started_ns = now_ns()
-        async with _own_workspace(scenario.workspace) as workspace:
+        async with _own_workspace(scenario.workspace, self._guard) as workspace:
             recorder.add(Span(recorder.reserve(), None, semconv.PREPARE_WORKSPACE, started_ns, now_ns()))
             await self._run_agent(planned, scenario, workspace, recording, recorder, status, ended)
             status.phase = "checks"
@@ -219,12 +222,14 @@ class Replay:
 
 
 @asynccontextmanager
-async def _own_workspace(source: Path) -> AsyncIterator[Workspace]:
+async def _own_workspace(source: Path, guard: Guard) -> AsyncIterator[Workspace]:
     """A copy of a workspace as long as the block; it is removed however the block ends, even while it is made."""
     made: list[Workspace] = []
     try:
         await run_in_thread(lambda _stop: made.append(copy_workspace(source)))
+        guard.watch(made[0])
         yield made[0]
     finally:
         if made:
             await run_in_thread(lambda _stop: remove_workspace(made[0]))
+            guard.release(made[0])

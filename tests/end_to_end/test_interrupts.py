@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,12 @@ def test_kill_9_keeps_finished_sessions_and_names_the_others(tmp_path: Path) -> 
         running = start(*options(tiny), "--repeat", "4", cwd=tmp_path)
         running.wait_for(lambda: pids.exists() and len(pids.read_text().splitlines()) == 2)
         assert running.signal(signal.SIGKILL).code == -signal.SIGKILL
+        until = time.monotonic() + 15
+        while running.survivors() and time.monotonic() < until:
+            time.sleep(0.05)
+    assert running.survivors() == []
+    assert not any(is_alive(int(pid)) for pid in pids.read_text().split())
+    assert not any(Path(place).exists() for place in (tmp_path / "places").read_text().split())
     told = run("explain", "out", "--json", cwd=tmp_path)
     assert told.code == 4
     (session,) = json.loads(told.out)["sessions"]
