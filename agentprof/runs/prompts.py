@@ -27,7 +27,7 @@ _CANDIDATES = (
     "light voice wife police mind price report decision son view relationship town road arm difference value building "
     "action model season society tax director position player record paper space ground form event official matter"
 )
-_MIN_WORDS = 16
+_GROUP, _MIN_WORDS, _ENOUGH_WORDS = 16, 16, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,18 @@ class PromptMaker:
         return " " + " ".join(chance.choices(self.words, k=max(1, tokens - self.overhead_tokens)))
 
 
-async def find_words(count: Count, seed: object) -> PromptMaker:
-    """Find words that this server's tokeniser takes as one token each.
+async def find_words(count: Count) -> PromptMaker:
+    """Find enough words that this server's tokeniser takes as one token each; the shortest candidates come first.
 
     Raises BackendError when hardly any of the candidates is, which no tokeniser for English does.
     """
-    words = _CANDIDATES.split()
-    random.Random(repr(seed)).shuffle(words)  # noqa: S311
+    words = sorted(_CANDIDATES.split(), key=lambda word: (len(word), word))
     overhead = await _overhead(count, words)
-    single = await _single_tokens(count, words, overhead)
+    single: list[str] = []
+    for start in range(0, len(words), _GROUP):
+        single += await _single_tokens(count, words[start : start + _GROUP], overhead)
+        if len(single) >= _ENOUGH_WORDS:
+            break
     if len(single) < _MIN_WORDS:
         raise BackendError(
             f"only {len(single)} of {len(words)} common words are one token each for this server; "
@@ -62,7 +65,7 @@ async def find_words(count: Count, seed: object) -> PromptMaker:
 
 async def _overhead(count: Count, words: Sequence[str]) -> int:
     """Tokens that the server adds to any prompt, from the first word of which four more are four tokens more."""
-    for word in words:
+    for word in words[:_MIN_WORDS]:
         four, eight = await count(f" {word}" * 4), await count(f" {word}" * 8)
         if eight - four == 4:
             return four - 4

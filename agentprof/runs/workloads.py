@@ -113,7 +113,7 @@ class RandomWords:
             return await client.call(request, recorder=recorder, parent=recorder.reserve(), prepared_from_ns=now_ns())
 
         count, how = await token_counter(client, ask, is_raw=self.endpoint == "completions")
-        maker = await find_words(count, seed)
+        maker = await find_words(count)
         if self.input_tokens <= maker.overhead_tokens:
             raise InputError(
                 f"--input-tokens {self.input_tokens}: the server alone adds {maker.overhead_tokens} tokens "
