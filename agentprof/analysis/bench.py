@@ -29,15 +29,24 @@ TEMPLATE_TOKENS, TEMPLATE_SHARE = 16, 0.05
 
 
 def benchmark_of_run(
-    facts: Mapping[str, Any], sessions: Sequence[SessionFrame], *, backend: str | None = None
+    facts: Mapping[str, Any],
+    sessions: Sequence[SessionFrame],
+    *,
+    backend: str | None = None,
+    group: str | None = None,
 ) -> Benchmark:
     """The benchmark that a run of requests measured, warm-ups and failed requests left out.
 
-    facts: the run's run.json. backend: which of several. Raises InputError when no request completed, when requests
-    brought no tokens, or when several backends ran and none is named.
+    facts: the run's run.json. backend, group: which of several; a group is what ran under one concurrency. Raises
+    InputError when no request completed, when requests brought no tokens, or when there are several backends or groups
+    and none is named.
     """
     source = str(facts.get("folder") or facts.get("name") or "this run")
-    used, name = _one_backend(source, [session for session in sessions if not session.is_warmup], backend)
+    measured_ones = [session for session in sessions if not session.is_warmup]
+    name = _only(source, "backend", [session.backend for session in measured_ones], backend)
+    of_backend = [session for session in measured_ones if session.backend == name]
+    group = _only(source, "group", [session.scenario for session in of_backend], group)
+    used = [session for session in of_backend if session.scenario == group]
     whole = [session for session in used if session.outcome in {None, "completed"}]
     every = [times for session in whole for times in call_times(session)]
     calls = [times for times in every if times.kind != "failed"]
@@ -57,7 +66,7 @@ def benchmark_of_run(
         tpot_ns=_tpot(calls, split),
         request_latency_ns=measured(Fraction(sum(_latency_ns(times) for times in calls), len(calls)), "mean"),
         throughput_tok_s=_throughput(whole, tokens),
-        concurrency=_concurrency(facts, whole),
+        concurrency=_concurrency(facts, group, whole),
         completed=measured(len(calls), "requests"),
         failed=measured(len(used) - len(whole) + len(every) - len(calls), "requests"),
         input_tokens=measured(_sum([times.call.prompt_tokens for times in calls]), "usage"),
@@ -67,36 +76,34 @@ def benchmark_of_run(
         model=_text(about.get("model")) or next((times.call.model for times in calls), None),
         address=_text(about.get("base_url")),
         fingerprint=fingerprint if isinstance(fingerprint, Mapping) else None,
+        prompts=_text(_below(_below(facts, "scenarios"), group).get("prompts")),
+        is_length_forced=all(session.length == "forced" for session in whole),
         labels=labels if isinstance(labels, Mapping) else {},
         wait_parts_ns=_wait_parts(split) if len(split) == len(calls) else {},
         spreads=_spreads(calls, split),
-        seed=measured(_whole(_options(facts).get("seed")), "options.seed"),
+        seed=measured(_whole(_below(facts, "options").get("seed")), "seed"),
         cautions=tuple(_cautions(source, whole, calls, len(used) - len(whole))),
         **_drafts_and_cache(calls, split),
     )
 
 
-def _one_backend(
-    source: str, sessions: Sequence[SessionFrame], backend: str | None
-) -> tuple[list[SessionFrame], str | None]:
-    names = list(dict.fromkeys(session.backend for session in sessions))
-    if backend is None and len(names) > 1:
-        listed = ", ".join(str(name) for name in names)
-        raise InputError(f"{source}: holds benchmarks of several backends: {listed}. Name one.")
-    name = backend if backend is not None else names[0] if names else None
-    return [session for session in sessions if session.backend == name], name
+def _only(source: str, kind: str, names: Sequence[str | None], named: str | None) -> str | None:
+    """The name that was given, else the only one there is."""
+    found = list(dict.fromkeys(names))
+    if named is None and len(found) > 1:
+        listed = ", ".join(str(name) for name in found)
+        raise InputError(f"{source}: holds benchmarks of several {kind}s: {listed}. Name one {kind}.")
+    return named if named is not None or not found else found[0]
 
 
 def backend_facts(facts: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
     """What run.json says of a backend: model, labels, fingerprint, base_url; empty where it says nothing."""
-    backends = facts.get("backends")
-    about = backends.get(name) if isinstance(backends, Mapping) else None
-    return about if isinstance(about, Mapping) else {}
+    return _below(_below(facts, "backends"), name)
 
 
-def _options(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    options = facts.get("options")
-    return options if isinstance(options, Mapping) else {}
+def _below(facts: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
+    inner = facts.get(key) if key is not None else None
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def _figure(value: Fraction | None, how: str, calls: Sequence[CallTimes]) -> Figure:
@@ -131,10 +138,16 @@ def _throughput(sessions: Sequence[SessionFrame], tokens: int) -> Figure:
     return derived(Fraction(tokens * 10**9, busy_ns) if busy_ns else None, "tokens / time with a request running")
 
 
-def _concurrency(facts: Mapping[str, Any], sessions: Sequence[SessionFrame]) -> Figure:
+def _concurrency(facts: Mapping[str, Any], group: str | None, sessions: Sequence[SessionFrame]) -> Figure:
+    """As the group was run, else as the run was; without either, the most requests that ran at once."""
     _, peak = busy_time((session.start_ns, session.start_ns + session.wall_ns) for session in sessions)
-    asked = _whole(_options(facts).get("concurrency"))
-    return first_known(measured(asked, "options.concurrency"), derived(peak or None, "most sessions at once"))
+    of_group = _whole(_below(_below(facts, "scenarios"), group).get("concurrency"))
+    of_run = _whole(_below(facts, "options").get("concurrency"))
+    return first_known(
+        measured(of_group, "concurrency"),
+        measured(of_run, "concurrency"),
+        derived(peak or None, "most requests at once"),
+    )
 
 
 def _drafts_and_cache(calls: Sequence[CallTimes], split: Sequence[CallTimes]) -> dict[str, Figure]:

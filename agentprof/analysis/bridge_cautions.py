@@ -109,15 +109,25 @@ def _on_acceptance(benchmark: Benchmark, sessions: Sequence[SessionFrame], calls
     is_forced = has_drafts and any(session.length == "forced" for session in sessions)
     length = benchmark.acceptance_length.value
     has_benchmark = benchmark.acceptance_rate.value is not None or (length is not None and length != 1)
-    if has_benchmark and is_forced:
-        sides = "on both sides: the benchmark's text is random and forced, the run's forced"
-    elif has_benchmark:
-        sides = "in the benchmark, whose text is random and forced"
+    theirs = _unnatural(benchmark) if has_benchmark else None
+    if theirs and is_forced:
+        sides = f"on both sides: the benchmark's text is {theirs}, the run's is forced in length"
+    elif theirs:
+        sides = f"in the benchmark, whose text is {theirs}"
     elif is_forced:
-        sides = "in the run, whose length was forced"
+        sides = "in the run, whose text is forced in length"
     else:
         return
     yield f"Acceptance isn't representative {sides}."
+
+
+def _unnatural(benchmark: Benchmark) -> str | None:
+    """What makes a benchmark's text unlike real text; None where nothing does."""
+    if benchmark.prompts is None and benchmark.is_length_forced is None:
+        return "usually random and forced in length"
+    causes = ["random"] if benchmark.prompts == "random" else []
+    causes += ["forced in length"] if benchmark.is_length_forced else []
+    return " and ".join(causes) or None
 
 
 def _on_the_calls(calls: Sequence[CallTimes]) -> Iterator[str]:

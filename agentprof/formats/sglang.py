@@ -44,6 +44,7 @@ def read_sglang(fields: Fields) -> Benchmark:
         seed=figures.seed,
         model=found_text(iter([fields.values.get("model_id"), fields.values.get("model")]))
         or found_text(fields.find("model_path", "served_model_name")),
+        prompts=fields.text("dataset_name"),
         cautions=figures.cautions,
     )
 

@@ -74,8 +74,9 @@ class Benchmark:
     tokens of a request (L). tpot_ns: time per token after the first. request_latency_ns: mean time of a whole request.
     throughput_tok_s: output tokens of all requests per second. concurrency: requests at once, as set, else as measured.
     acceptance_length: tokens per decoding step. acceptance_rate: accepted / drafted tokens, 0 to 1. hit_rate: cached /
-    prompt tokens. wait_parts_ns: what the mean first-token wait is made of, for the parts that were reported.
-    spreads: by rate (`decode`, `call` in tok/s) or time (`ttft`, `tpot` in ms). fingerprint, labels, backend: of our
+    prompt tokens. prompts: what they were, such as `random`; is_length_forced: whether replies ran to a set length;
+    None where the file doesn't say. wait_parts_ns: what the mean first-token wait is made of, for the parts that were
+    reported. spreads: by rate (`decode`, `call` in tok/s) or time (`ttft`, `tpot` in ms). fingerprint, labels, backend: of our
     own benchmarks alone.
     """
 
@@ -101,6 +102,8 @@ class Benchmark:
     backend: str | None = None
     model: str | None = None
     address: str | None = None
+    prompts: str | None = None
+    is_length_forced: bool | None = None
     fingerprint: Mapping[str, Any] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     wait_parts_ns: Mapping[str, Fraction] = field(default_factory=dict)

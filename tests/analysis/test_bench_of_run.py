@@ -160,3 +160,21 @@ def test_several_backends_need_a_name() -> None:
     with pytest.raises(InputError, match="several backends: new, old"):
         benchmark_of_run(FACTS, sessions)
     assert benchmark_of_run(FACTS, sessions, backend="old").ttft_ns.value == 10 * MS
+
+
+def test_several_groups_need_a_name_and_have_their_own_concurrency() -> None:
+    groups = {"questions-1": {"prompts": "questions", "concurrency": 1}, "questions-8": {"concurrency": 8}}
+    facts = FACTS | {"scenarios": groups, "options": {"concurrency": 8}}
+    sessions = [
+        request(number, 0, first=number * 10, last=99, root={semconv.SCENARIO: group})
+        for number, group in enumerate(groups, start=1)
+    ]
+    with pytest.raises(InputError, match="several groups: questions-1, questions-8"):
+        benchmark_of_run(facts, sessions)
+    found = benchmark_of_run(facts, sessions, group="questions-1")
+    assert (found.concurrency.value, found.ttft_ns.value) == (1, 10 * MS)
+    assert (found.prompts, found.is_length_forced) == ("questions", False)
+
+
+def test_forced_length_is_kept() -> None:
+    assert benchmark_of_run(FACTS, [request(1, 0, first=5, last=9, root={semconv.LENGTH: "forced"})]).is_length_forced

@@ -124,7 +124,9 @@ def test_without_facts_the_calls_name_the_model() -> None:
             "100 % of the benchmark's prompt tokens came",
         ),
         ({"throughput_tok_s": measured(30)}, "its throughput is 30"),
-        ({"acceptance_length": measured(4)}, "Acceptance isn't representative in the benchmark"),
+        ({"acceptance_length": measured(4)}, "Acceptance isn't representative in the benchmark, whose text is usually"),
+        ({"acceptance_length": measured(4), "prompts": "random"}, "in the benchmark, whose text is random."),
+        ({"acceptance_length": measured(4), "is_length_forced": True}, "whose text is forced in length."),
         ({"address": "http://gateway/v1"}, "taken at http://gateway/v1 and the run at http://a/v1"),
         ({"cautions": ("its own caution",)}, "its own caution"),
     ],
@@ -140,4 +142,9 @@ def test_acceptance_is_unrepresentative_on_both_sides() -> None:
     bridge = build_bridge([trace.session()], raw(acceptance_length=measured(4)))
     assert any("on both sides" in caution for caution in bridge.cautions)
     alone = build_bridge([trace.session()], raw())
-    assert any("in the run, whose length was forced" in caution for caution in alone.cautions)
+    assert any("in the run, whose text is forced in length" in caution for caution in alone.cautions)
+
+
+def test_acceptance_on_questions_is_representative() -> None:
+    questions = own(acceptance_length=measured(4), prompts="questions", is_length_forced=False)
+    assert bridge_of(questions, run_of()).cautions == ()
