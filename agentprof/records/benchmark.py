@@ -76,8 +76,8 @@ class Benchmark:
     acceptance_length: tokens per decoding step. acceptance_rate: accepted / drafted tokens, 0 to 1. hit_rate: cached /
     prompt tokens. prompts: what they were, such as `random`; is_length_forced: whether replies ran to a set length;
     None where the file doesn't say. wait_parts_ns: what the mean first-token wait is made of, for the parts that were
-    reported. spreads: by rate (`decode`, `call` in tok/s) or time (`ttft`, `tpot` in ms). fingerprint, labels, backend: of our
-    own benchmarks alone.
+    reported. spreads: by rate (`decode`, `call` in tok/s) or time (`ttft`, `tpot` in ms). fingerprint, labels,
+    backend: of our own benchmarks alone.
     """
 
     source: str

@@ -22,7 +22,7 @@ _NAMES: Mapping[str, tuple[str, str]] = {
     "acceptance_length": ("acceptance length", "tokens per step"),
     "cached_tokens": ("cached prompt tokens", ""),
     "hit_rate": ("cache hit rate", "%"),
-    "seed": ("seed", ""),
+    "seed": ("seed", "name"),
 }
 _SPREADS = {"decode": "decode tok/s", "call": "call tok/s", "ttft": "TTFT ms", "tpot": "TPOT ms"}
 
@@ -74,6 +74,8 @@ def _value(figure: Figure, unit: str) -> str:
             text = f"{100 * number:.1f}"
         case "tok/s":
             text = f"{number:,.2f}"
+        case "name":
+            return f"{number:.0f}"
         case _:
             text = f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
     return f"{text} {unit}".rstrip()
