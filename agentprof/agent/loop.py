@@ -174,16 +174,15 @@ class Session:
         begun_ns: list[int] = []
         tasks = [asyncio.create_task(self._run_tool(call, step, tool_limits, begun_ns)) for call in calls]
         try:
-            try:
-                await asyncio.sleep(0)  # until the tools' tasks have their turn, the time is the loop's
-            finally:
-                self._record(semconv.DISPATCH, step, from_ns, ended_ns=min(begun_ns, default=None))
             results = await asyncio.gather(*tasks)
         except BaseException:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._record(semconv.DISPATCH, step, from_ns, ended_ns=min(begun_ns, default=None))
             raise
+        # What tools wait for their threads and processes is the loop's own time.
+        self._record(semconv.DISPATCH, step, from_ns, ended_ns=min(result.started_ns for result in results))
         for call, result in zip(calls, results, strict=True):
             self.conversation.add_tool_output(call, self._seen(result.output))
         self._record(semconv.DISPATCH, step, max(result.ended_ns for result in results))
@@ -206,7 +205,7 @@ class Session:
         if result.exit_code is not None:
             attributes[semconv.EXIT_CODE] = result.exit_code
         error = _error_of(result)
-        self._record_tool(call, step, ref, (started_ns, result.ended_ns), attributes, error)
+        self._record_tool(call, step, ref, (result.started_ns, result.ended_ns), attributes, error)
         self.recorder.add_content(ref, "tool_output", result.output)
         return result
 

@@ -70,9 +70,13 @@ async def run_in_thread(work: Callable[[StopSignal], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a command ended. `exit_code`: 128 + n where signal n ended it; None where it could not be made to end."""
+    """How a command ran: from just before its process was made to the exit of that process.
+
+    `exit_code`: 128 + n where signal n ended it; None where it could not be made to end.
+    """
 
     exit_code: int | None
+    started_ns: int
     ended_ns: int
     is_timed_out: bool
 
@@ -104,6 +108,7 @@ def run_command(
     try:
         with suppress(OSError):
             fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        started_ns = now_ns()
         try:
             process = subprocess.Popen(
                 argv,
@@ -116,14 +121,16 @@ def run_command(
             )
         finally:
             os.close(written)
-        return _watch(process, output, mark, deadline_ns, capture, stop)
+        code, ended_ns, is_timed_out = _watch(process, output, mark, deadline_ns, capture, stop)
     finally:
         os.close(output)
+    return Exit(code, started_ns, ended_ns, is_timed_out)
 
 
 def _watch(
     process: subprocess.Popen[bytes], output: int, mark: str, deadline_ns: int, capture: Capture, stop: StopSignal
-) -> Exit:
+) -> tuple[int | None, int, bool]:
+    """Exit code, end, and whether it was stopped at its deadline."""
     try:
         exited = os.pidfd_open(process.pid)
     except OSError:
@@ -143,7 +150,7 @@ def _watch(
     finally:
         os.close(exited)
     code = process.wait() if is_ended else None
-    return Exit(128 - code if code is not None and code < 0 else code, ended_ns, is_timed_out)
+    return 128 - code if code is not None and code < 0 else code, ended_ns, is_timed_out
 
 
 def _drain_until_exit(exited: int, output: int, until_ns: int, capture: Capture, stop: StopSignal | None) -> bool:

@@ -40,10 +40,10 @@ class ToolLimits:
 class ToolResult:
     """What a tool call gave.
 
-    `output`: what the model sees, at most `ToolLimits.output_bytes`. Times on the monotonic clock, in nanoseconds; the
-    end of a command is the exit of its process. `exit_code`: None for tools that are no process; 128 + n where signal n
-    ended it. `output_bytes`: the size of the whole output, before any cut. `is_error`: the tool couldn't do what was
-    asked; a command that exits with another code than 0 did run, and is none.
+    `output`: what the model sees, at most `ToolLimits.output_bytes`. Times on the monotonic clock, in nanoseconds; a
+    command lasts from the making of its process to the exit of that process. `exit_code`: None for tools that are no
+    process; 128 + n where signal n ended it. `output_bytes`: the size of the whole output, before any cut. `is_error`:
+    the tool couldn't do what was asked; a command that exits with another code than 0 did run, and is none.
     """
 
     output: str
@@ -152,7 +152,7 @@ def _process_result(capture: Capture, ended: Exit, call: _Call, note: str, *, is
     parting = "\n" if text and note and not text.endswith("\n") else ""
     return ToolResult(
         output=text + parting + note,
-        started_ns=call.started_ns,
+        started_ns=ended.started_ns,
         ended_ns=ended.ended_ns,
         exit_code=ended.exit_code,
         output_bytes=capture.size_bytes,
