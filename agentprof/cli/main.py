@@ -16,14 +16,14 @@ from agentprof import __version__
 from agentprof.errors import AgentprofError, ExitCode
 
 _COMMANDS = {
-    "replay": ("agentprof.cli.replay", "replay"),
-    "bench": ("agentprof.cli.bench", "bench"),
-    "explain": ("agentprof.cli.explain", "explain"),
-    "runs": ("agentprof.cli.runs", "runs"),
-    "validate": ("agentprof.cli.validate", "validate"),
-    "serve": ("agentprof.cli.serve", "serve"),
+    "replay": "Replay scenarios against served models; say where the time went.",
+    "bench": "Measure a backend with requests of fixed length and no agent.",
+    "explain": "Explain a run again, from its folder alone.",
+    "runs": "List what has been run.",
+    "validate": "Check scenario and backend files.",
+    "serve": "Serve a small real model, or a simulated one, on this machine.",
 }
-"""Command → module and object; imported when used, so that `--help` is quick."""
+"""Command → what `agentprof --help` says of it. `agentprof.cli.COMMAND` holds it, imported when it is used."""
 
 
 class _LazyGroup(click.Group):
@@ -33,9 +33,13 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module, name = _COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(f"agentprof.cli.{cmd_name}"), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them, which takes seconds."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Whoever reads our output may stop reading, as in `agentprof explain … | head`."""

@@ -57,6 +57,8 @@ _SHIPPED = (Path(__file__).parents[1] / "_scenarios", Path(__file__).parents[2] 
 def replay(scenarios: tuple[str, ...], **options: Any) -> int:
     """Replay coding scenarios against served models and explain where the wall time went.
 
+    SCENARIO is a file, or the name of a scenario that comes with agentprof, such as fix-failing-test.
+
     \b
     Examples:
       agentprof replay scenarios/fix-failing-test.yaml -b local

@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ class RunWriter:
                 try:
                     _write_whole(file.fileno(), data)
                 except OSError:
-                    file.truncate(start)  # half a session isn't worth the room that it takes on a full disk
+                    with suppress(OSError):
+                        file.truncate(start)  # half a session isn't worth the room that it takes on a full disk
                     raise
         except OSError as error:
             raise RunError(f"{path}: can't write: {error.strerror}. The sessions before it are kept.") from None

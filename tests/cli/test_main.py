@@ -80,6 +80,15 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert __version__ in capsys.readouterr().out
 
 
+def test_the_help_lists_every_command_without_importing_it() -> None:
+    script = "import sys; from agentprof.cli.main import run; run(['--help']); print('openai' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    listed = ended.stdout.partition("Commands:")[2]
+    assert all(f"\n  {words[0]} " in listed for words in commands() if len(words) == 1)
+    assert "..." not in listed
+    assert ended.stdout.endswith("False\n")
+
+
 def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == ExitCode.BAD_INPUT
     assert "replay" in capsys.readouterr().err

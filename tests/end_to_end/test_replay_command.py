@@ -133,14 +133,14 @@ def test_a_dead_otlp_endpoint_costs_a_line_and_seconds(tmp_path: Path) -> None:
     assert ended.code == 0
     assert len(ended.complaints) == 1
     assert f" spans did not reach {url}/v1/traces; the run folder has them all." in ended.complaints[0]
-    assert ended.seconds < 25
+    assert ended.seconds < 40
     assert run("explain", "out", cwd=tmp_path).code == 0
 
 
 def test_a_slow_otlp_endpoint_costs_a_line_and_seconds(tmp_path: Path) -> None:
     with tiny_server() as tiny, otlp_sink(answer_s=60) as sink:
         ended = replay(tmp_path, tiny, "--otlp-endpoint", sink.url)
-        assert ended.seconds < 25
+        assert ended.seconds < 40
     assert ended.code == 0
     assert len(ended.complaints) == 1
     assert "did not reach" in ended.complaints[0]
