@@ -30,9 +30,9 @@ SHORTEST_TOKENS = 64
 GROWTH = 4
 SUFFIXES = (16, 128)
 _MOST_PASSES = 5
-_FIRST_PASS_SHARE = 0.5
+_FOR_REPEATS = 0.5  # share of the budget that the first pass leaves
 _OWN_TEXT_SHARE = 0.35
-_GROWS_FASTER = 0.2  # time is taken to grow with length to this power more than it did: attention counts more and more
+_GROWS_FASTER = 0.2  # waits are taken to grow with a higher power of length than before: attention counts more
 _AT_ONCE_LENGTHS = 2
 SCENARIO = "probe"
 
@@ -85,11 +85,12 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Budget:
-    """Time that is left, and how long each length took."""
+    """Time that is left, and by length how long it took in all and until the new prompt's first token."""
 
     ends_ns: int
     whole_ns: int
     took_ns: dict[int, int] = field(default_factory=dict)
+    waited_ns: dict[int, int] = field(default_factory=dict)
 
     @property
     def left_ns(self) -> int:
@@ -97,17 +98,17 @@ class _Budget:
         return self.ends_ns - now_ns()
 
     def expected_ns(self, length: int) -> float:
-        """How long a length will take: as last time, else from the longest that was tried and how time grew up to it."""
+        """How long a length will take: as last time, else as the longest one with a wait that grows as it did."""
         if length in self.took_ns:
             return self.took_ns[length]
         tried = sorted(self.took_ns)
         if not tried:
             return 0.0
-        power = 1.0
+        waited, power = self.waited_ns[tried[-1]], 1.0
         if len(tried) > 1:
             before, last = tried[-2:]
-            power = max(1.0, log(self.took_ns[last] / self.took_ns[before], last / before) + _GROWS_FASTER)
-        return self.took_ns[tried[-1]] * (length / tried[-1]) ** power
+            power = max(power, log(waited / self.waited_ns[before]) / log(last / before) + _GROWS_FASTER)
+        return self.took_ns[tried[-1]] - waited + waited * float((length / tried[-1]) ** power)
 
 
 class Probe:
@@ -121,6 +122,7 @@ class Probe:
         self._planned: list[PlannedSession] = []
         self._failures: list[str] = []
         self._repetitions: dict[str, int] = {}
+        self._has_ceiling = False  # a length failed: no longer one is tried
 
     async def run(self) -> ProbeSummary:
         """Probe until the budget is used up. Cancellation ends it and keeps what was measured.
@@ -150,10 +152,13 @@ class Probe:
         try:
             for asked in self._length(self._shortest, "warm-up"):
                 await self._ask(recording, replace(asked, is_warmup=True))
-            await self._grow(recording, budget)
+            await self._grow(recording, budget, reserve_ns=round(budget.whole_ns * _FOR_REPEATS))
             await self._ask_own_text(recording, budget)
             await self._ask_at_once(recording, budget)
-            await self._repeat(recording, budget)
+            await self._repeat(recording, budget, 2)
+            await self._grow(recording, budget, reserve_ns=0)
+            for number in range(3, _MOST_PASSES + 1):
+                await self._repeat(recording, budget, number)
         finally:
             recording.update(planned=[asdict(planned) for planned in self._planned])
 
@@ -163,30 +168,35 @@ class Probe:
         most = self._options.most_tokens
         return SHORTEST_TOKENS if most is None else min(SHORTEST_TOKENS, most)
 
-    async def _grow(self, recording: Recording, budget: _Budget) -> None:
-        """The first pass: each length four times the one before, the last one the longest asked for."""
-        most = self._options.most_tokens
-        length = self._shortest
-        room_ns = budget.whole_ns * (1 - _FIRST_PASS_SHARE)
-        while budget.expected_ns(length) <= budget.left_ns - room_ns:
-            if not await self._ask_length(recording, length, budget, 1) or length == most:
-                break
-            length = length * GROWTH if most is None else min(length * GROWTH, most)
+    async def _grow(self, recording: Recording, budget: _Budget, *, reserve_ns: int) -> None:
+        """Lengths that weren't tried, each four times the one before, the last one the longest asked for."""
+        most, longest = self._options.most_tokens, max(budget.took_ns, default=None)
+        while not self._has_ceiling and longest != (most or 0):
+            length = self._shortest if longest is None else longest * GROWTH
+            length = length if most is None else min(length, most)
+            if budget.expected_ns(length) > budget.left_ns - reserve_ns:
+                return
+            self._has_ceiling = not await self._ask_length(recording, length, budget, 1)
+            longest = length
 
-    async def _repeat(self, recording: Recording, budget: _Budget) -> None:
-        """Further passes, long to short and back, over the lengths that still fit."""
-        for number in range(2, _MOST_PASSES + 1):
-            for length in sorted(budget.took_ns, reverse=number % 2 == 0):
-                if budget.expected_ns(length) <= budget.left_ns:
-                    await self._ask_length(recording, length, budget, number)
+    async def _repeat(self, recording: Recording, budget: _Budget, number: int) -> None:
+        """One more pass over the lengths that still fit, from long to short or back."""
+        for length in sorted(budget.took_ns, reverse=number % 2 == 0):
+            if budget.expected_ns(length) <= budget.left_ns:
+                await self._ask_length(recording, length, budget, number)
 
     async def _ask_length(self, recording: Recording, length: int, budget: _Budget, number: int) -> bool:
         """All requests of one length; whether they succeeded."""
         started_ns = now_ns()
         await self._clear_the_way(recording)
         for asked in self._length(length, number):
-            if await self._ask(recording, asked) is None:
+            asked_ns = now_ns()
+            result = await self._ask(recording, asked)
+            if result is None:
                 return False
+            if asked.kind == "new":
+                events = result.reply.events
+                budget.waited_ns[length] = (events[0].at_ns if events else now_ns()) - asked_ns
         budget.took_ns[length] = now_ns() - started_ns
         return True
 
