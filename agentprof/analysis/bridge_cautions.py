@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentprof.analysis.bench import backend_facts
 from agentprof.analysis.bridge_match import is_verified
@@ -58,7 +59,7 @@ def _on_the_match(benchmark: Benchmark, sessions: Sequence[SessionFrame], run: M
             f"That the benchmark is of the run's backend was checked {known}; measure one with `agentprof bench` to "
             "have fingerprints compared."
         )
-    elif benchmark.address and about.get("base_url") and benchmark.address != about.get("base_url"):
+    elif _is_elsewhere(benchmark, sessions[0].backend, about.get("base_url")):
         yield (
             f"The benchmark was taken at {benchmark.address} and the run at {about['base_url']}: what lies between "
             "them, such as a gateway, is in the rows."
@@ -77,6 +78,13 @@ def _on_the_match(benchmark: Benchmark, sessions: Sequence[SessionFrame], run: M
             f"Concurrency differs: {float(at_once):.3g} at once in the benchmark, {peak} in the run; batching changes "
             "both waits and decoding."
         )
+
+
+def _is_elsewhere(benchmark: Benchmark, backend: str | None, address: object) -> bool:
+    """Whether another address may hide another route. An engine that is started anew gets a new port, not a new name."""
+    if not benchmark.address or not isinstance(address, str) or benchmark.address == address:
+        return False
+    return benchmark.backend != backend or urlsplit(benchmark.address).hostname != urlsplit(address).hostname
 
 
 def _on_the_benchmark(benchmark: Benchmark) -> Iterator[str]:

@@ -135,6 +135,20 @@ def test_cautions(changes: dict[str, Any], expected: str) -> None:
     assert any(expected in caution for caution in bridge_of(own(**changes), run_of()).cautions)
 
 
+@pytest.mark.parametrize(
+    ("backend", "address", "is_told"),
+    [
+        ("new", "http://a:8001/v1", False),
+        ("direct", "http://a:8001/v1", True),
+        ("new", "http://b/v1", True),
+        ("direct", "http://a/v1", False),
+    ],
+)
+def test_a_new_port_of_the_same_backend_is_no_other_route(backend: str, address: str, *, is_told: bool) -> None:
+    bridge = bridge_of(own(backend=backend, address=address), run_of())
+    assert any("what lies between them" in caution for caution in bridge.cautions) == is_told
+
+
 def test_acceptance_is_unrepresentative_on_both_sides() -> None:
     trace = Trace()
     drafts = {semconv.DRAFT_TOKENS: 20, semconv.ACCEPTED_TOKENS: 9}
