@@ -81,7 +81,7 @@ def _on_the_match(benchmark: Benchmark, sessions: Sequence[SessionFrame], run: M
 
 
 def _is_elsewhere(benchmark: Benchmark, backend: str | None, address: object) -> bool:
-    """Whether another address may hide another route. An engine that is started anew gets a new port, not a new name."""
+    """Whether the address may be another route: an engine that is started anew has a new port, but its old name."""
     if not benchmark.address or not isinstance(address, str) or benchmark.address == address:
         return False
     return benchmark.backend != backend or urlsplit(benchmark.address).hostname != urlsplit(address).hostname
