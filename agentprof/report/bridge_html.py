@@ -22,7 +22,6 @@ from agentprof.report.bridge_words import (
 from agentprof.report.layout import rate
 
 _ENDS, _MORE, _LESS, _IDLE = "#5b6472", "#c2552d", "#2a7f62", "#9aa3af"
-_INDENT = "\u2003"
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; margin: 2rem auto; max-width: 62rem;
   padding: 0 1rem; }
@@ -35,6 +34,8 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e3e7ec; vertical-align: top; }
 td.number, th.number { text-align: right; white-space: nowrap; }
 tr.end td { font-weight: 600; }
+tr.depth-1 td:first-child { padding-left: 1.6rem; }
+tr.depth-2 td:first-child { padding-left: 2.6rem; }
 tr.part td { color: #5b6472; font-size: .92rem; }
 """
 
@@ -84,8 +85,8 @@ def _table(bridge: Bridge) -> Iterator[str]:
 def _parts(bridge: Bridge, row: Row, depth: int) -> Iterator[str]:
     for part in row.parts:
         if part.ns:
-            name = _INDENT * depth + name_of(part)
-            yield _row("part", name, per_token(part.ns), share_of(bridge, part), note_of(bridge, part))
+            kind = f"part depth-{depth}"
+            yield _row(kind, name_of(part), per_token(part.ns), share_of(bridge, part), note_of(bridge, part))
             yield from _parts(bridge, part, depth + 1)
 
 
@@ -131,7 +132,7 @@ def _figure_html(bridge: Bridge) -> str:
     figure.update_layout(
         template="plotly_white",
         height=420,
-        margin={"l": 60, "r": 20, "t": 30, "b": 90},
+        margin={"l": 60, "r": 20, "t": 30, "b": 40},
         yaxis_title="ms per output token",
         showlegend=False,
     )
