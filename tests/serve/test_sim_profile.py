@@ -62,6 +62,11 @@ def test_the_engine_decides_what_is_not_written() -> None:
         ("stream: {buffered: true, burst_bytes: 10}\n", 1, "one of buffered, burst_bytes and burst_tokens"),
         ("speculation: {draft_tokens: 3}\n", 1, "one of acceptance_length and lengths"),
         ("speculation: {draft_tokens: 3, acceptance_length: 5}\n", 1, "more than draft_tokens + 1"),
+        (
+            "speculation: {draft_tokens: 3, acceptance_length: 2, chat_acceptance_length: 4.5}\n",
+            1,
+            "chat_acceptance_length 4.5 is more than draft_tokens + 1",
+        ),
         ("speculation: {draft_tokens: 2, lengths: [0.5, 0.5]}\n", 1, "2 probabilities"),
         ("speculation: {draft_tokens: 1, lengths: [0.5, 0.4]}\n", 1, "add up to 0.9"),
         ("output:\n  tokens: [20, 10]\n", 2, "20 is more than 10"),

@@ -40,6 +40,15 @@ def test_a_forced_length_is_exact(tokens: int, how: dict[str, Any], share: float
         assert made.finish == "length"
 
 
+def test_drafts_are_accepted_less_in_chats_where_the_profile_says_so() -> None:
+    asked = {"max_tokens": 1281, "ignore_eos": True}
+    drafts: dict[str, Any] = {"draft_tokens": 7, "acceptance_length": 7.58, "chat_acceptance_length": 5}
+    in_chat = plan(chat() | asked, speculation=drafts)
+    elsewhere = plan({"prompt": "once upon", "stream": True} | asked, speculation=drafts)
+    assert 1280 / (len(in_chat.steps) - 1) == pytest.approx(5, rel=0.02)
+    assert 1280 / (len(elsewhere.steps) - 1) == pytest.approx(7.58, rel=0.02)
+
+
 def test_equal_requests_get_equal_replies_and_another_seed_another() -> None:
     body = chat(ignore_eos=None, max_tokens=None)
     first, again, other = plan(body), plan(body), plan(body, seed=1)

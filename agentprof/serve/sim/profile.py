@@ -71,19 +71,23 @@ class Speculation(Written):
     """How many tokens a decoding step yields: 1 to draft_tokens + 1.
 
     `acceptance_length`: the mean; drafts are then accepted one after the other with one probability. `lengths`: the
-    probabilities of 1, 2, … tokens instead. The first token comes from the prefill and is always alone.
+    probabilities of 1, 2, … tokens instead. `chat_acceptance_length`: the mean in chats, where it differs from that in
+    /v1/completions, to which benchmarks send random words. The first token comes from the prefill and is always alone.
     """
 
     draft_tokens: Count
     acceptance_length: Annotated[float, Field(ge=1)] | None = None
     lengths: tuple[Probability, ...] | None = None
+    chat_acceptance_length: Annotated[float, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Speculation:
         if (self.acceptance_length is None) == (self.lengths is None):
             raise ValueError("write one of acceptance_length and lengths")
-        if self.acceptance_length is not None and self.acceptance_length > self.draft_tokens + 1:
-            raise ValueError(f"acceptance_length {self.acceptance_length} is more than draft_tokens + 1")
+        for name in ("acceptance_length", "chat_acceptance_length"):
+            length = getattr(self, name)
+            if length is not None and length > self.draft_tokens + 1:
+                raise ValueError(f"{name} {length} is more than draft_tokens + 1")
         if self.lengths is not None and len(self.lengths) != self.draft_tokens + 1:
             raise ValueError(f"lengths has {len(self.lengths)} probabilities; draft_tokens + 1 are needed")
         if self.lengths is not None and abs(sum(self.lengths) - 1) > 1e-6:

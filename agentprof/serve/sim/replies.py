@@ -76,7 +76,8 @@ def plan_reply(asked: Asked, profile: Profile, seed: int) -> Plan:
     is_cut = len(pieces) > limit or (len(pieces) == limit and not called)
     pieces, kinds = pieces[:limit], kinds[:limit]
     finish = "length" if is_cut else "tool_calls" if called else "stop"
-    steps = cut_steps(len(pieces), draw_lengths(length_probabilities(profile.speculation), random))
+    lengths = draw_lengths(length_probabilities(profile.speculation, is_chat=asked.is_chat), random)
+    steps = cut_steps(len(pieces), lengths)
     return Plan(pieces, kinds, tuple(calls), steps, finish, random)
 
 

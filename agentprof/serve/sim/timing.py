@@ -64,17 +64,18 @@ class Pace:
         return round(self.step + self.step_context_token * context_tokens + self.step_sequence * others + jitter)
 
 
-def length_probabilities(speculation: Speculation | None) -> tuple[float, ...]:
-    """Probabilities of 1, 2, … tokens in a decoding step.
+def length_probabilities(speculation: Speculation | None, *, is_chat: bool = False) -> tuple[float, ...]:
+    """Probabilities of 1, 2, … tokens in a decoding step; of a chat, where the profile tells chats apart.
 
     Where only the mean is given, each draft is accepted with one probability p if all before it were:
     mean = 1 + p + p² + … + p^drafts, solved by bisection.
     """
     if speculation is None:
         return (1.0,)
-    if speculation.lengths is not None:
+    in_chats = speculation.chat_acceptance_length if is_chat else None
+    if speculation.lengths is not None and in_chats is None:
         return speculation.lengths
-    drafts, wanted = speculation.draft_tokens, speculation.acceptance_length or 1.0
+    drafts, wanted = speculation.draft_tokens, in_chats or speculation.acceptance_length or 1.0
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
