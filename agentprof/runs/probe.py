@@ -8,6 +8,7 @@ grow fourfold for as long as the budget allows, then all are repeated in alterna
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import log
@@ -121,7 +122,7 @@ class Probe:
         self._observer = observer
         self._planned: list[PlannedSession] = []
         self._failures: list[str] = []
-        self._repetitions: dict[str, int] = {}
+        self._repetitions: Counter[tuple[str, bool]] = Counter()
         self._has_ceiling = False  # a length failed: no longer one is tried
 
     async def run(self) -> ProbeSummary:
@@ -252,8 +253,9 @@ class Probe:
 
     async def _ask(self, recording: Recording, asked: _Asked) -> CallResult | None:
         """One request as a session of its own; None where it failed."""
-        repetition = self._repetitions.get(asked.name, 0) + 1
-        self._repetitions[asked.name] = repetition
+        key = (asked.name, asked.is_warmup)
+        self._repetitions[key] += 1
+        repetition = self._repetitions[key]
         planned = PlannedSession(asked.name, self._backend.name, repetition, asked.is_warmup)
         self._planned.append(planned)
         status = SessionStatus(asked.name, self._backend.name, repetition, asked.is_warmup, 1, step=1, is_calling=True)
