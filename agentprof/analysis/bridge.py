@@ -143,7 +143,7 @@ def build_bridge(
     if differences and not is_forced:
         raise InputError(
             f"{benchmark.source}: is a benchmark of another backend than the run's: {'; '.join(differences)}. "
-            "Explain the run with a benchmark of its own backend, or force it, and the report will say so."
+            "Explain the run with a benchmark of its own backend, or add --force, and every output will say so."
         )
     agent_ns = Fraction(totals.wall_ns, totals.tokens)
     return Bridge(

@@ -82,8 +82,12 @@ def _bridge(data: RunData, options: Mapping[str, Any]) -> Bridge:
 
 
 def open_benchmark(source: str, backend: str | None) -> Benchmark:
-    """A benchmark from a bench run's folder (its part on `backend`, where it has several) or from a result file."""
-    folder = resolve_run(Path(source))
+    """A benchmark from a bench run's folder, or from a result file.
+
+    Of a folder with several backends, the part on `backend`; `FOLDER#GROUP` names one of several groups.
+    """
+    path, _, group = source.partition("#")
+    folder = resolve_run(Path(path))
     if not folder.is_dir():
         return read_benchmark(source)
     data = read_run(folder)
@@ -92,7 +96,7 @@ def open_benchmark(source: str, backend: str | None) -> Benchmark:
     names = list(data.facts.get("backends") or ())
     chosen = backend if backend in names else names[0] if len(names) == 1 else None
     facts = {**data.facts, "folder": str(folder)}
-    return benchmark_of_run(facts, session_frames(data.spans), backend=chosen)
+    return benchmark_of_run(facts, session_frames(data.spans), backend=chosen, group=group or None)
 
 
 def _only_backend(sessions: Sequence[SessionFrame]) -> str | None:
