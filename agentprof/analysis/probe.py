@@ -29,6 +29,7 @@ from agentprof.errors import InputError
 _DECODE_TERMS = ("step", "step_context", "drafted", "step_others")
 _MOST_BLOCK_TOKENS = 1024
 _TOLERANCE = 1.1
+_ALONE = 0.05  # of another call's decoding beside one's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +204,16 @@ def _fits(points: Sequence[CallPoint], sizes: Sequence[CallSize], *, is_unsplit:
 
 
 def _samples(points: Sequence[CallPoint], sizes: Sequence[CallSize], row: str) -> list[Sample]:
-    """What the calls say of a row: of those made at once only their decoding, since they waited for one another."""
-    pairs = [
-        (point, size)
-        for point, size in zip(points, sizes, strict=True)
-        if (size.steps if row == "decode" else point.kind != AT_ONCE)
-    ]
-    return samples_of([point for point, _ in pairs], [size for _, size in pairs], row)
+    """What the calls say of a row: of decoding all, of the rest those made alone, since others waited for one another.
+
+    Where none was made alone, all are taken.
+    """
+    pairs = list(zip(points, sizes, strict=True))
+    if row == "decode":
+        chosen = [(point, size) for point, size in pairs if size.steps]
+    else:
+        chosen = [(point, size) for point, size in pairs if size.others < _ALONE and point.kind != AT_ONCE] or pairs
+    return samples_of([point for point, _ in chosen], [size for _, size in chosen], row)
 
 
 def _noise(points: Sequence[CallPoint], sizes: Sequence[CallSize]) -> dict[str, float]:
