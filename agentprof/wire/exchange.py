@@ -49,6 +49,7 @@ class Exchange:
     done_ns: int | None = None
     eof_ns: int | None = None
     has_clean_eof: bool = False
+    is_http: bool = True
     is_too_large: bool = False
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import aiohttp
 import httpx2
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.helpers import _EXC_SENTINEL as _NO_CAUSE
+from aiohttp.http_exceptions import HttpProcessingError
 
 from agentprof.clock import now_ns
 from agentprof.wire.eager_request import EagerRequest
@@ -54,6 +56,8 @@ class _StampedHandler(ResponseHandler):
         self._has_served = False
         self._has_response = False  # a final response's headers came; before, the payload may be an earlier one's
         self._is_written = False
+        self._is_parsing = self._is_closed = False
+        self._ended_payload: StreamReader | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -93,6 +97,12 @@ class _StampedHandler(ResponseHandler):
         self._has_response = code >= 200 or code == 101
         super().feed_data(data, size)
 
+    def set_exception(self, exc: BaseException, exc_cause: BaseException = _NO_CAUSE) -> None:
+        """Called by aiohttp with what went wrong, and again with what went wrong because of it."""
+        if isinstance(exc, HttpProcessingError) and self._exchange is not None:
+            self._exchange.is_http = False
+        super().set_exception(exc, exc_cause)
+
     def data_received(self, data: bytes) -> None:
         at_ns = now_ns()
         exchange = self._exchange
@@ -102,11 +112,15 @@ class _StampedHandler(ResponseHandler):
             elif not self._has_served:
                 super().data_received(data)
             return
+        self._is_parsing, self._ended_payload = True, None
         super().data_received(data)
+        self._is_parsing = False
         if data:
             exchange.take_answer(at_ns, self.transport)
-        payload = self._payload
-        if payload is None or not self._has_response or self._exchange is not exchange:
+        payload = self._ended_payload or self._payload
+        if payload is None or not self._has_response:
+            if self._is_closed:
+                self._drop_exchange()
             return
         is_broken = payload.exception() is not None
         if not is_broken:
@@ -114,6 +128,8 @@ class _StampedHandler(ResponseHandler):
         if is_broken or payload.is_eof():
             self._exchange = None  # what comes later on this connection isn't this exchange's
             exchange.end(at_ns, is_clean=not is_broken)
+        elif self._is_closed:
+            self._drop_exchange()
         elif exchange.is_too_large:
             self.close()
 
@@ -129,14 +145,24 @@ class _StampedHandler(ResponseHandler):
         exchange.end(at_ns, is_clean=exc is None and payload is not None and payload.is_eof())
 
     def close(self) -> None:
-        self._drop_exchange()
-        if self.writing_paused:  # what is left of a request that nobody wants answered isn't sent
-            super().abort()
+        self._is_closed = True
+        if self._is_parsing:  # as aiohttp does at the end of a body with `Connection: close`, before it is taken
+            self._ended_payload = self._payload
+        else:
+            self._drop_exchange()
+        if self.writing_paused or self._has_tls:
+            super().abort()  # doesn't send what is left of the request, doesn't wait for the other side's farewell
         else:
             super().close()
 
+    @property
+    def _has_tls(self) -> bool:
+        return self.transport is not None and self.transport.get_extra_info("sslcontext") is not None
+
     def abort(self) -> None:
-        self._drop_exchange()
+        self._is_closed = True
+        if not self._is_parsing:
+            self._drop_exchange()
         super().abort()
 
     def _drop_exchange(self) -> None:
@@ -245,10 +271,12 @@ class _Body(httpx2.AsyncByteStream):
             yield body
 
     async def aclose(self) -> None:
-        if self._exchange.done_ns is not None and self._exchange.eof_ns is None:
+        if self._exchange.has_clean_eof:
+            self._response.release()  # not `close`: aiohttp may not have got to give the connection back yet
+        elif self._exchange.done_ns is not None and self._exchange.eof_ns is None:
             self._linger(self._response)
         else:
-            self._response.close()  # where the body has ended, the connection is back in the pool already
+            self._response.close()
 
 
 class StampingTransport(httpx2.AsyncBaseTransport):
@@ -374,7 +402,7 @@ def _translate(error: Exception, request: httpx2.Request, exchange: Exchange) ->
             return httpx2.ConnectError(detail, request=request)
         case aiohttp.InvalidURL():
             return UnknownHostError(detail, request=request)
-        case aiohttp.ClientResponseError():
-            return NotHttpError(error.message, request=request)
+        case _ if not exchange.is_http:
+            return NotHttpError(detail, request=request)
         case _:
             return httpx2.RemoteProtocolError(detail, request=request)

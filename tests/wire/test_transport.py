@@ -249,6 +249,7 @@ class TestBreaks:
 
         async def main(transport: StampingTransport) -> tuple[Exchange, bytes]:
             task = asyncio.create_task(post(transport, server.url))
+            await asyncio.to_thread(server.wait_busy)
             await asyncio.sleep(0.1)
             await transport.aclose()
             return await asyncio.wait_for(task, 2)
@@ -461,8 +462,8 @@ class TestConnecting:
         exchanges = play(server, main, loop, pool=2)
         waits = sorted(exchange.pool_wait_ns for exchange in exchanges)
         assert waits[:2] == [0, 0]
-        assert all(140_000_000 < wait < 290_000_000 for wait in waits[2:4])
-        assert waits[4] > 290_000_000
+        assert all(100_000_000 < wait < 290_000_000 for wait in waits[2:4])
+        assert waits[4] > 200_000_000
         assert server.connections == 2
         for exchange in exchanges:
             assert exchange.connected_ns - exchange.entered_ns >= exchange.pool_wait_ns
