@@ -105,4 +105,4 @@ def test_the_examples_load(path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 10

@@ -1,0 +1,5 @@
+import sys
+
+from meterbus.cli import main
+
+sys.exit(main())
