@@ -193,3 +193,18 @@ def test_the_budget_is_kept(tmp_path: Path) -> None:
 
     assert fit.ranges.prompt_tokens < 1000
     assert (frames[-1].start_ns + frames[-1].wall_ns - frames[0].start_ns) < 6e9
+
+
+def test_a_server_that_buffers_has_one_row(tmp_path: Path) -> None:
+    options = ProbeOptions(budget_s=4, output_tokens=24, most_tokens=400, seed="s")
+    with serving(stream={"buffered": True}) as sim:
+        probe(sim, tmp_path / "run", options)
+    frames, fit = fitted(tmp_path / "run")
+    prediction = predict(frames, fit)
+
+    assert fit.is_unsplit
+    assert prediction.rows["generation"].value > 0.9 * prediction.model_time.value
+    assert prediction.rows["decode"] is None
+    terms = {"once": 1, "uncached": 400, "pairs": 8e4, "step": 23, "step_context": 23 * 412}
+    true_ms = 20 + 0.1 * 400 + 60 * 8e4 / 1e6 + 23 * (4 + 0.002 * 412)
+    assert fit.fits["generation"].ns(terms) / MS == pytest.approx(true_ms, rel=0.1)
