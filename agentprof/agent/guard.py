@@ -50,7 +50,7 @@ class Guard:
             self._process.wait()
 
     def watch(self, workspace: Workspace) -> None:
-        """Have a workspace and its processes removed, should this process die."""
+        """Have a workspace and its processes removed, should this process die; it need not be there yet."""
         self._tell("watch", workspace)
 
     def release(self, workspace: Workspace) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -93,23 +94,34 @@ def _make_folder(name: str, at: int) -> None:
         return
 
 
-def copy_workspace(source: Path) -> Workspace:
+def copy_workspace(source: Path, announce: Callable[[Workspace], None] = lambda _workspace: None) -> Workspace:
     """Copy `source` into a new folder under the system's temporary folder, which nobody else may enter.
 
     Content, links and executable bits are kept, everything is made writable, and all times are one fixed time; names in
-    `KEPT_OUT` stay behind. Raises InputError when `source` is no folder or can't be copied.
+    `KEPT_OUT` stay behind. `announce` is told where it will be before anything is made. Raises InputError when `source`
+    is no folder or can't be copied.
     """
     if not source.is_dir():
         raise InputError(f"workspace {source} is not a folder. Is the path right, relative to the scenario file?")
-    root = Path(tempfile.mkdtemp(prefix="agentprof-")).resolve()
-    workspace = Workspace(root)
+    workspace = _new_workspace(announce)
     try:
-        shutil.copytree(source, root, symlinks=True, ignore=_left_behind, dirs_exist_ok=True)
+        shutil.copytree(source, workspace.root, symlinks=True, ignore=_left_behind, dirs_exist_ok=True)
         workspace.scratch.mkdir(mode=0o700)
-        _settle(root)
+        _settle(workspace.root)
     except (shutil.Error, OSError) as error:
         remove_workspace(workspace)
         raise InputError(f"workspace {source} can't be copied: {_first_reason(error)}") from error
+    return workspace
+
+
+def _new_workspace(announce: Callable[[Workspace], None]) -> Workspace:
+    """An empty folder of a name that nobody can guess."""
+    try:
+        workspace = Workspace(Path(tempfile.gettempdir()).resolve() / f"agentprof-{secrets.token_hex(6)}")
+        announce(workspace)
+        workspace.root.mkdir(mode=0o700)
+    except OSError as error:
+        raise InputError(f"no workspace can be made in the temporary folder: {error.strerror}; set TMPDIR.") from error
     return workspace
 
 

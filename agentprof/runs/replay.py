@@ -226,8 +226,7 @@ async def _own_workspace(source: Path, guard: Guard) -> AsyncIterator[Workspace]
     """A copy of a workspace as long as the block; it is removed however the block ends, even while it is made."""
     made: list[Workspace] = []
     try:
-        await run_in_thread(lambda _stop: made.append(copy_workspace(source)))
-        guard.watch(made[0])
+        await run_in_thread(lambda _stop: made.append(copy_workspace(source, guard.watch)))
         yield made[0]
     finally:
         if made:

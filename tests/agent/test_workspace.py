@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,16 @@ def test_a_folder_swapped_for_a_link_after_resolving_is_not_followed(workspace: 
     (workspace.root / "last").symlink_to(outside / "one.py")
     with pytest.raises(OSError, match="last"), workspace.open_beneath(workspace.root / "last", os.O_RDONLY):
         pass
+
+
+def test_where_it_will_be_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    told: list[tuple[Workspace, bool]] = []
+    workspace = copy_workspace(tmp_path, lambda new: told.append((new, new.root.exists())))
+    remove_workspace(workspace)
+    assert told == [(workspace, False)]
+
+
+def test_a_temporary_folder_that_can_not_be_used_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match=r"no workspace can be made in .*: No such file or directory; set TMPDIR\.$"):
+        copy_workspace(tmp_path)
