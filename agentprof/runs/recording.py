@@ -78,7 +78,7 @@ class Recording:
 
         Raises RunError when results can't be written, and what `work` raises.
         """
-        secrets = [key for ready in self.backends.values() if (key := api_key(ready.backend))]
+        secrets = _keys([ready.backend for ready in self.backends.values()])
         writer = self._writer = RunWriter(self.folder, facts, secrets)
         is_interrupted = False
         self.lag.start()
@@ -163,7 +163,7 @@ async def open_recording(
     Raises InputError and PreflightError before anything ran.
     """
     check_new(folder)
-    tracing = Tracing({"host.name": platform.node()}, otlp_endpoint)
+    tracing = Tracing({"host.name": platform.node()}, otlp_endpoint, _keys(backends))
     ready: dict[str, ReadyBackend] = {}
     try:
         for backend in backends:
@@ -175,6 +175,10 @@ async def open_recording(
         for entry in ready.values():
             await entry.client.close()
         tracing.close()
+
+
+def _keys(backends: Sequence[Backend]) -> list[str]:
+    return [key for backend in backends if (key := api_key(backend))]
 
 
 async def run_together(works: Sequence[Awaitable[None]]) -> None:

@@ -21,11 +21,10 @@ from agentprof import __version__, semconv
 from agentprof.errors import InputError, RunError
 from agentprof.records.spans import Arrivals, Span, SpanRef
 from agentprof.runs.otlp_json import from_traces_data, to_traces_data
+from agentprof.runs.secrecy import HIDDEN, real_secrets
 
 FORMAT_VERSION = 1
 _RUN, _SPANS, _CHUNKS, _CONTENT = "run.json", "spans.jsonl", "chunks.jsonl", "content.jsonl"
-_SHORTEST_SECRET = 12  # what is shorter is a placeholder, such as EMPTY, and may stand for itself elsewhere
-_HIDDEN = b"(key, not kept)"
 
 
 def check_new(folder: Path) -> None:
@@ -44,7 +43,7 @@ class RunWriter:
         self.folder = folder
         self.facts = {"format": FORMAT_VERSION, "agentprof_version": __version__, **facts}
         self.spans_written = 0
-        self._secrets = [orjson.dumps(text)[1:-1] for text in secrets if len(text) >= _SHORTEST_SECRET]
+        self._secrets = [orjson.dumps(text)[1:-1] for text in real_secrets(secrets)]
         self._lock = threading.Lock()
         check_new(folder)
         try:
@@ -108,7 +107,7 @@ class RunWriter:
 
     def _without_secrets(self, data: bytes) -> bytes:
         for secret in self._secrets:
-            data = data.replace(secret, _HIDDEN)
+            data = data.replace(secret, HIDDEN.encode())
         return data
 
 
@@ -236,7 +235,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{path}: is damaged, so the run can't be read: {error}.") from None
     version = facts.get("format") if isinstance(facts, dict) else None
-    if not isinstance(facts, dict) or not isinstance(version, int) or isinstance(version, bool):
+    if not isinstance(facts, dict) or not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise InputError(f"{path}: has no format version; it wasn't written by agentprof.")
     if version > FORMAT_VERSION:
         raise InputError(f"{path}: format {version} is newer than this agentprof reads ({FORMAT_VERSION}); upgrade it.")

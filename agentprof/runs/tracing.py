@@ -27,6 +27,7 @@ from agentprof import __version__
 from agentprof.clock import ANCHOR
 from agentprof.errors import InputError
 from agentprof.records.spans import Arrivals, Span, SpanRef
+from agentprof.runs.secrecy import hide_in_span, real_secrets
 
 _KINDS = {
     "internal": SpanKind.INTERNAL,
@@ -118,15 +119,18 @@ class ExportCounts:
 class Tracing:
     """The process's tracer. `otlp_endpoint`: a base URL or a full /v1/traces URL; the OTEL_* variables work too.
 
-    `resource`: attributes of the process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES stand above them. Raises
-    InputError for an endpoint or a variable that can't be used.
+    `resource`: attributes of the process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES stand above them. `secrets`:
+    texts, such as API keys, that no span shall carry. Raises InputError for an endpoint or variable that can't be used.
     """
 
-    def __init__(self, resource: Mapping[str, str], otlp_endpoint: str | None = None) -> None:
+    def __init__(
+        self, resource: Mapping[str, str], otlp_endpoint: str | None = None, secrets: Sequence[str] = ()
+    ) -> None:
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
             raise InputError("OTEL_SDK_DISABLED=true turns off the spans that agentprof measures with; unset it.")
         # Export failures are counted and reported in one line by us; the SDK would log a traceback for each.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        self._secrets = real_secrets(secrets)
         self._ids = _ReservedIds()
         self._kept = _PerTrace()
         self._created = 0
@@ -164,6 +168,7 @@ class Tracing:
 
     def add(self, span: Span) -> None:
         """Make a finished span."""
+        span = hide_in_span(span, self._secrets)
         parent = span.parent
         context = None
         if parent is not None:

@@ -168,6 +168,7 @@ def test_an_existing_folder_or_file_is_never_touched(tmp_path: Path) -> None:
         ("{", "is damaged"),
         ("[]", "has no format version"),
         ('{"format": true}', "has no format version"),
+        ('{"format": 0}', "has no format version"),
         ('{"name": "x"}', "has no format version"),
         (json.dumps({"format": FORMAT_VERSION + 1}), f"format {FORMAT_VERSION + 1} is newer than"),
     ],

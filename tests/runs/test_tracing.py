@@ -175,6 +175,21 @@ def test_a_password_in_an_endpoint_is_never_shown() -> None:
     assert tracing.close().endpoint == "http://127.0.0.1:9/v1/traces"
 
 
+def test_secrets_reach_neither_the_endpoint_nor_the_folder() -> None:
+    key = "sk-tests-0123456789abcdef"
+    with otlp_sink() as sink:
+        tracing = Tracing({}, sink.url, [key, "EMPTY"])
+        recorder = tracing.new_session()
+        attributes = {"said": f"your key: {key}", "all": ["EMPTY", key], "n": 3}
+        recorder.add(Span(recorder.reserve(), None, "s", 1, 2, attributes=attributes, error=f"no {key}"))
+        tracing.close()
+    (kept,) = recorder.take_spans()
+    assert kept.attributes == {"said": "your key: (key, not kept)", "all": ("EMPTY", "(key, not kept)"), "n": 3}
+    assert kept.error == "no (key, not kept)"
+    assert key not in str(sink.spans)
+    assert "(key, not kept)" in str(sink.spans)
+
+
 def test_a_disabled_sdk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "TRUE")
     with pytest.raises(InputError, match="OTEL_SDK_DISABLED"):
