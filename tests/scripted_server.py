@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -66,6 +67,7 @@ class ScriptedServer:
     requests: list[Received] = field(default_factory=list)
     sent: list[list[int]] = field(default_factory=list)
     connections: int = 0
+    played: list[int] = field(default_factory=list)  # requests whose scripts are through
     left: list[int] = field(default_factory=list)  # connections that the client closed or that broke
     port: int = 0
     _switch_interval: float = 0.005
@@ -106,6 +108,11 @@ class ScriptedServer:
     def wait_left(self, count: int = 1, seconds: float = 2.0) -> bool:
         """Whether so many connections were closed by the client, within so many seconds."""
         return self._wait(self.left, count, seconds)
+
+    async def settle(self, pause: float = 0.02) -> None:
+        """Let the last script end and the client see it: it takes a moment more on a busy machine."""
+        await asyncio.to_thread(self._wait, self.played, len(self.requests), 2.0)
+        await asyncio.sleep(pause)
 
     def wait_busy(self, count: int = 1, is_connecting: bool = False, seconds: float = 10.0) -> bool:
         """Whether so many requests (or connections) came in, within so many seconds."""
@@ -150,7 +157,9 @@ class ScriptedServer:
                     index = len(self.requests)
                     self.requests.append(request)
                     self.sent.append([])
-                if not self._play(sock, index):
+                goes_on = self._play(sock, index)
+                self.played.append(index)
+                if not goes_on:
                     return
             self.left.append(number)
         except OSError:
@@ -192,6 +201,7 @@ class ScriptedServer:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     return False
                 case Do.HANG:
+                    self.played.append(index)
                     if sock.recv(1) == b"":
                         self.left.append(-1)
                     return False

@@ -41,7 +41,7 @@ def certificate(tmp_path_factory):
     return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
-def calls(*scripts, loop="asyncio", times=1, request=REQUEST, pause=0.03, server=None, **options) -> list[Call]:
+def calls(*scripts, loop="asyncio", times=1, request=REQUEST, pause=0.02, server=None, **options) -> list[Call]:
     """So many calls, one after another, with a moment between; nothing may be left of them."""
 
     async def main() -> list[Call]:
@@ -49,7 +49,8 @@ def calls(*scripts, loop="asyncio", times=1, request=REQUEST, pause=0.03, server
         made = []
         for _ in range(times):
             made.append(await make_call(chat_client, request))
-            await asyncio.sleep(pause)
+            if pause:
+                await server.settle(pause)
         await check_clean(chat_client)
         return made
 
@@ -601,7 +602,7 @@ class TestSharing:
         async def main() -> list[Call]:
             chat_client = client(server, pool=100)
             made = await asyncio.gather(*(make_call(chat_client) for _ in range(12)))
-            await asyncio.sleep(0.03)
+            await server.settle()
             await check_clean(chat_client)
             return list(made)
 

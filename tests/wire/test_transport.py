@@ -71,7 +71,7 @@ def play(server: ScriptedServer, main: Any, loop: str = "asyncio", **options: An
 
 
 def fetch(
-    *scripts: Sequence[Step], loop: str = "asyncio", times: int = 1, pause: float = 0.03
+    *scripts: Sequence[Step], loop: str = "asyncio", times: int = 1, pause: float = 0.02
 ) -> tuple[ScriptedServer, list[Any]]:
     """Post so many times, one after another, with a moment between."""
     server = ScriptedServer(scripts)
@@ -80,7 +80,7 @@ def fetch(
         fetched = []
         for _ in range(times):
             fetched.append(await post(transport, server.url))
-            await asyncio.sleep(pause)
+            await server.settle(pause)
         return fetched
 
     return server, play(server, main, loop)
@@ -497,7 +497,7 @@ class TestReuse:
 
         async def main(transport: StampingTransport) -> Exchange:
             await asyncio.gather(*(post(transport, server.url) for _ in range(3)))
-            await asyncio.sleep(0.05)
+            await server.settle()
             exchange, body = await post(transport, server.url)
             assert body == BODY
             return exchange
@@ -510,7 +510,7 @@ class TestReuse:
 
         async def main(transport: StampingTransport) -> None:
             await post(transport, server.url)
-            await asyncio.sleep(0.03)
+            await server.settle()
             with pytest.raises(httpx2.RemoteProtocolError):
                 await post(transport, server.url)
 
@@ -522,7 +522,7 @@ class TestReuse:
 
         async def main(transport: StampingTransport) -> None:
             await post(transport, server.url)
-            await asyncio.sleep(0.03)
+            await server.settle()
             with pytest.raises(httpx2.RemoteProtocolError):
                 await post(transport, server.url)
 
