@@ -29,6 +29,7 @@ from agentprof.errors import InputError
 _DECODE_TERMS = ("step", "step_context", "drafted", "step_others")
 _MOST_BLOCK_TOKENS = 1024
 _TOLERANCE = 1.1
+_DECODE_ONLY = frozenset({AT_ONCE, OWN_TEXT})
 _ALONE = 0.05  # of another call's decoding beside one's own
 
 
@@ -123,28 +124,22 @@ def read_probe(sessions: Sequence[SessionFrame]) -> ProbeFit:
 
 def fit_points(points: Sequence[CallPoint], *, is_whole: bool = True) -> ProbeFit:
     """The same from calls. is_whole: also with each group left out, which takes as many fits as there are groups."""
-    own_text = [point for point in points if point.kind == OWN_TEXT]
-    usable = [
-        point
-        for point in points
-        if point.kind != OWN_TEXT and point.prompt_tokens is not None and point.output_tokens is not None
-    ]
-    if not usable:
+    usable = [point for point in points if point.prompt_tokens is not None and point.output_tokens is not None]
+    if all(point.kind in _DECODE_ONLY for point in usable):
         raise InputError(
             "the probe has no finished call whose prompt and output tokens are known. Does the server send usage "
             "(stream_options.include_usage)?"
         )
     is_unsplit = 2 * sum(point.is_unsplit for point in usable) > len(usable)
     kept = [point for point in usable if point.is_unsplit == is_unsplit]
+    own_text = [point for point in kept if point.kind == OWN_TEXT]
     has_cache, on_own_text = _has_cache(kept), drafting(own_text, "own text")
     fitted = _fit(kept, on_own_text, has_cache, is_unsplit=is_unsplit)
     groups = list(dict.fromkeys(point.group for point in kept))
     if not is_whole or len(groups) < 2:
         return fitted
-    without = (
-        _fit([point for point in kept if point.group != left_out], on_own_text, has_cache, is_unsplit=is_unsplit)
-        for left_out in groups
-    )
+    rests = ([point for point in kept if point.group != left_out] for left_out in groups)
+    without = [_fit(rest, on_own_text, has_cache, is_unsplit=is_unsplit) for rest in rests]
     return replace(fitted, without=tuple(without))
 
 
@@ -160,7 +155,7 @@ def _fit(
         drafting=on_own_text or drafting(points, "synthetic text"),
         first_read_tokens=round(median(point.call.first_read_tokens or 1 for point in points)),
         tells_prompt=all(point.call.prompt_tokens is not None for point in points),
-        ranges=_ranges(sizes),
+        ranges=_ranges(points, sizes),
         noise=_noise(points, sizes),
         calls=len(points),
         groups=len({point.group for point in points}),
@@ -206,14 +201,18 @@ def _fits(points: Sequence[CallPoint], sizes: Sequence[CallSize], *, is_unsplit:
 def _samples(points: Sequence[CallPoint], sizes: Sequence[CallSize], row: str) -> list[Sample]:
     """What the calls say of a row: of decoding all, of the rest those made alone, since others waited for one another.
 
-    Where none was made alone, all are taken.
+    The run's own text, which one session sends again, tells of decoding only. Where none was made alone, all are taken.
     """
     pairs = list(zip(points, sizes, strict=True))
     if row == "decode":
         chosen = [(point, size) for point, size in pairs if size.steps]
     else:
-        chosen = [(point, size) for point, size in pairs if size.others < _ALONE and point.kind != AT_ONCE] or pairs
+        chosen = [(point, size) for point, size in pairs if _waits_alone(point, size)] or pairs
     return samples_of([point for point, _ in chosen], [size for _, size in chosen], row)
+
+
+def _waits_alone(point: CallPoint, size: CallSize) -> bool:
+    return size.others < _ALONE and point.kind not in _DECODE_ONLY
 
 
 def _noise(points: Sequence[CallPoint], sizes: Sequence[CallSize]) -> dict[str, float]:
@@ -233,13 +232,14 @@ def _size(point: CallPoint, has_cache: bool | None) -> CallSize:
     return CallSize(prompt - cached, cached, output, decoded, steps, point.drafted_tokens or 0, point.others)
 
 
-def _ranges(sizes: Sequence[CallSize]) -> Ranges:
-    new = [size.uncached_tokens for size in sizes]
+def _ranges(points: Sequence[CallPoint], sizes: Sequence[CallSize]) -> Ranges:
+    alone = [size for point, size in zip(points, sizes, strict=True) if _waits_alone(point, size)] or list(sizes)
+    new = [size.uncached_tokens for size in alone]
     return Ranges(
         (min(new), max(new)),
-        max(size.prompt_tokens for size in sizes),
+        max(size.prompt_tokens for size in alone),
         max(size.context_tokens for size in sizes),
-        max(size.cached_tokens for size in sizes),
+        max(size.cached_tokens for size in alone),
         max(size.others for size in sizes),
     )
 
@@ -258,7 +258,8 @@ def _wait_misfit(points: Sequence[CallPoint], *, has_cache: bool) -> float:
     waits = [
         Sample(point.group, _size(point, has_cache).terms(), float(ns))
         for point in points
-        if point.kind != AT_ONCE and (ns := point.call.generation_ns if point.is_unsplit else point.call.wait_ns)
+        if point.kind not in _DECODE_ONLY
+        and (ns := point.call.generation_ns if point.is_unsplit else point.call.wait_ns)
     ]
     fit = fit_terms(NEW_TOKENS_TERMS, waits)
     return 0.0 if fit is None else misfit(fit, waits)

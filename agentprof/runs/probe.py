@@ -215,10 +215,10 @@ class Probe:
     async def _ask_own_text(self, recording: Recording, budget: _Budget) -> None:
         """Requests of the recorded run, in its order, within a share of the budget."""
         ends_ns = min(budget.ends_ns, now_ns() + round(budget.whole_ns * _OWN_TEXT_SHARE))
-        for scenario, request in self._options.own_text:
+        for number, (scenario, request) in enumerate(self._options.own_text, start=1):
             if now_ns() >= ends_ns:
                 return
-            await self._ask(recording, _Asked(f"own text of {scenario}", "own_text", request))
+            await self._ask(recording, _Asked(f"own text {number}, {scenario}", "own_text", request))
 
     async def _ask_at_once(self, recording: Recording, budget: _Budget) -> None:
         """Several new prompts at the same time, for what a decoding step costs beside others."""

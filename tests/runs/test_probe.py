@@ -159,7 +159,7 @@ def test_acceptance_on_own_text_stands_apart(tmp_path: Path) -> None:
     assert fit.drafting is not None
     assert fit.drafting.source == "own text"
     assert fit.drafting.tokens_per_step == pytest.approx(2, rel=0.2)
-    assert [frame.scenario for frame in frames].count("own text of fix") == 1
+    assert [frame.scenario for frame in frames].count("own text 1, fix") == 1
 
 
 def test_a_context_that_ends_ends_the_growth(tmp_path: Path) -> None:
