@@ -5,7 +5,7 @@ Every metric says its unit; means are over requests that succeeded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,7 @@ from agentprof.formats.fields import Fields, found_count, found_text, found_word
 from agentprof.records.benchmark import ABSENT, Benchmark, Figure, derived, first_known, measured
 
 NAME = "aiperf"
-_TTFT = "first response with content or reasoning, from the request's start"
+_TTFT = "first response with content or reasoning, from the request's start, connecting included"
 _UNITS: Mapping[str, Fraction] = {
     "ns": Fraction(1),
     "nanoseconds": Fraction(1),
@@ -60,15 +60,16 @@ def read_aiperf(fields: Fields) -> Benchmark:
         throughput_tok_s=_metric(fields, "output_token_throughput"),
         concurrency=measured(found_count(_config(fields, "concurrency")), "input_config concurrency"),
         completed=completed,
-        failed=_metric(fields, "error_request_count"),
+        failed=_failed(fields, completed),
         input_tokens=_metric(fields, "total_isl"),
         output_tokens=first_known(_metric(fields, "total_osl"), _metric(fields, "total_output_tokens")),
         acceptance_rate=_metric(fields, "spec_decode_overall_draft_acceptance_rate"),
         acceptance_length=_metric(fields, "spec_decode_acceptance_length"),
         cached_tokens=_metric(fields, "total_usage_prompt_cache_read_tokens"),
+        hit_rate=_metric(fields, "overall_usage_prompt_cache_read_pct"),
         seed=measured(found_count(_config(fields, "random_seed")), "input_config random_seed"),
         tool_version=fields.text("aiperf_version"),
-        model=found_text(_config(fields, "model_names", "model")),
+        model=found_text(_models(fields)),
         cautions=_cautions(fields.place, ttft, tpot, is_cut=fields.values.get("was_cancelled") is True),
     )
 
@@ -88,6 +89,8 @@ def read_aiperf_requests(path: str, lines: Sequence[Fields]) -> Benchmark:
     tpot = derived(mean(_values(metrics, "inter_token_latency")), "mean over requests")
     span_ns = _span_ns(whole)
     tokens, in_flight_ns = sum(lengths, Fraction(0)), sum(latencies, Fraction(0))
+    cached, prompts = (_values(metrics, f"usage_prompt_{name}") for name in ("cache_read_tokens", "tokens"))
+    has_cached = bool(sum(prompts)) and len(cached) == len(prompts) == len(whole)
     return Benchmark(
         source=path,
         tool=NAME,
@@ -102,8 +105,30 @@ def read_aiperf_requests(path: str, lines: Sequence[Fields]) -> Benchmark:
         failed=measured(len(profiled) - len(whole), "lines with an error"),
         input_tokens=derived(sum(_values(metrics, "input_sequence_length"), Fraction(0)) or None, "sum over requests"),
         output_tokens=derived(tokens, "sum over requests"),
+        cached_tokens=derived(sum(cached, Fraction(0)) if has_cached else None, "sum over requests"),
+        hit_rate=derived(
+            sum(cached, Fraction(0)) / sum(prompts) if has_cached else None, "cached / prompt tokens of usage"
+        ),
         cautions=_cautions(path, ttft, tpot, is_cut=False),
     )
+
+
+def _failed(fields: Fields, completed: Figure) -> Figure:
+    """Requests that failed; a file without any leaves their metric out."""
+    ended = _converted(fields, "completed_request_count", "avg")
+    failed = None if ended is None or completed.value is None else max(Fraction(0), ended - completed.value)
+    return first_known(
+        _metric(fields, "error_request_count"), derived(failed, "completed_request_count − request_count")
+    )
+
+
+def _models(fields: Fields) -> Iterator[Any]:
+    """Names of models, as versions of the settings put them."""
+    yield from _config(fields, "model_names", "model")
+    config = fields.below("input_config")
+    models = config.values.get("models") if config is not None else None
+    if isinstance(models, dict):
+        yield from Fields(fields.place, models).find("name")
 
 
 def _span_ns(lines: Sequence[Fields]) -> int | None:

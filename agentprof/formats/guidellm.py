@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +11,7 @@ from agentprof.records.benchmark import ABSENT, Benchmark, Figure, derived, esti
 
 NAME = "guidellm"
 _VERSIONS = (1, 2)
-_TTFT = "first iteration with text, from the request's start"
+_TTFT = "first iteration with text or reasoning, from sending the request, connecting left out"
 MS, SECOND = 1_000_000, 1_000_000_000
 
 
@@ -73,18 +73,24 @@ def _read(fields: Fields, version: str | None, report: Fields) -> Benchmark:
         failed=_requests(metrics, "errored"),
         input_tokens=_total(metrics, "prompt_token_count"),
         output_tokens=_total(metrics, "output_token_count"),
-        seed=measured(found_count(_settings(fields, report, "random_seed", "seed")), "random_seed"),
+        seed=measured(found_count(_seeds(fields, report)), "seed"),
         tool_version=version,
         model=found_text(_settings(fields, report, "model")),
         cautions=_cautions(fields, metrics, ttft, tpot),
     )
 
 
-def _settings(fields: Fields, report: Fields, *keys: str) -> Any:
+def _settings(fields: Fields, report: Fields, *keys: str) -> Iterator[Any]:
     """Settings of the benchmark first, then of the report; never what requests or metrics hold."""
-    for holder in (fields.below("config"), report.below("args")):
+    for holder in (fields.below("config"), report.below("args"), report.below("config")):
         if holder is not None:
             yield from holder.find(*keys)
+
+
+def _seeds(fields: Fields, report: Fields) -> Iterator[Any]:
+    """The seed of the prompts: a number, or from 0.8 on an object with its value, in the report's settings."""
+    for found in _settings(fields, report, "random_seed", "seed"):
+        yield found.get("value") if isinstance(found, dict) else found
 
 
 def _successful(metrics: Fields, name: str) -> Fields | None:
