@@ -59,6 +59,7 @@ def _read(fields: Fields, version: str | None, report: Fields) -> Benchmark:
     ttft = _mean(metrics, "time_to_first_token_ms", MS)
     # Not time_per_output_token_ms, which spreads the first token's wait over all tokens.
     tpot = _mean(metrics, "inter_token_latency_ms", MS)
+    cached, prompts = _cached(fields, int(completed.value))
     return Benchmark(
         source=fields.place,
         tool=NAME,
@@ -73,6 +74,8 @@ def _read(fields: Fields, version: str | None, report: Fields) -> Benchmark:
         failed=_requests(metrics, "errored"),
         input_tokens=_total(metrics, "prompt_token_count"),
         output_tokens=_total(metrics, "output_token_count"),
+        cached_tokens=derived(cached, "sum over requests"),
+        hit_rate=derived(None if cached is None else cached / prompts, "Σ cached / Σ prompt tokens"),
         seed=measured(found_count(_seeds(fields, report)), "seed"),
         tool_version=version,
         model=found_text(_settings(fields, report, "model")),
@@ -113,6 +116,18 @@ def _mean(metrics: Fields, name: str, unit: int) -> Figure:
 def _total(metrics: Fields, name: str) -> Figure:
     summary = _successful(metrics, name)
     return measured(summary.number("total_sum") if summary else None, f"{name}.successful.total_sum")
+
+
+def _cached(fields: Fields, completed: int) -> tuple[Fraction | None, Fraction]:
+    """Cached and all prompt tokens of the requests listed; None where not every request says how many were cached."""
+    requests = fields.below("requests")
+    listed = requests.values.get("successful") if requests else None
+    items = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    each = [Fields(fields.place, item, f"{fields.path}requests.successful[{i}].") for i, item in enumerate(items)]
+    cached = [count for one in each if (count := one.count("cached_tokens")) is not None]
+    prompts = sum(one.count("prompt_tokens") or 0 for one in each)
+    is_known = len(cached) == completed and prompts > 0
+    return (Fraction(sum(cached)) if is_known else None), Fraction(prompts)
 
 
 def _requests(metrics: Fields, status: str) -> Figure:
