@@ -278,6 +278,7 @@ class Probe:
         client = recording.backends[self._backend.name].client
         try:
             result = await client.call(asked.request, recorder=recorder, parent=step, prepared_from_ns=started_ns)
+            recorder.add(Span(recorder.reserve(), step, semconv.PARSE, result.ended_ns, now_ns()))
             outcome = "completed"
             status.session_tokens = result.output_tokens
         except CallError as error:
@@ -294,6 +295,7 @@ class Probe:
             )
             attributes: dict[str, Any] = {
                 **recording.session_attributes(planned, root, mark),
+                semconv.LENGTH: "forced",
                 semconv.OUTCOME: outcome,
                 semconv.PROBE_KIND: asked.kind,
                 semconv.PROBE_PROMPT_TOKENS: asked.prompt_tokens,
