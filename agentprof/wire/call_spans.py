@@ -12,9 +12,10 @@ from agentprof.records.backend import Backend
 from agentprof.records.call import CallResult, ChatRequest, Reply
 from agentprof.records.spans import Arrivals, AttributeValue, Recorder, Span, SpanRef
 from agentprof.wire import dialects
+from agentprof.wire.assemble import assemble
 from agentprof.wire.exchange import Exchange
 from agentprof.wire.failures import Failure
-from agentprof.wire.figures import CallFigures
+from agentprof.wire.figures import CallFigures, measure
 
 _CANCELLED = Failure("cancelled", "the session was cancelled or ran out of time", is_retryable=False)
 _KIND_LETTER = {"reasoning": "r", "content": "c", "tool_call": "t", "hidden": "h"}
@@ -46,6 +47,19 @@ class Attempt:
         self.failure = failure
         self.end_ns = at_ns
 
+    def cut(self, at_ns: int, forced_tokens: int | None) -> None:
+        """End the attempt because its session was cancelled or ran out of time, keeping what had arrived."""
+        self.fail(_CANCELLED, self.end_ns if self.end_ns is not None else at_ns)
+        self.reply = assemble(self.exchange.body, self.exchange.reads)
+        self.figures = measure(
+            self.reply, start_ns=self.start_ns, end_ns=self.end_ns or at_ns, forced_tokens=forced_tokens
+        )
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether its time is told phase by phase: it succeeded, or we ended it; a failed one counts as a whole."""
+        return self.failure is None or self.failure is _CANCELLED
+
 
 @dataclass(slots=True)
 class CallTrace:
@@ -70,8 +84,8 @@ class CallTrace:
     def cancel(self, at_ns: int) -> None:
         """End the call because its session was cancelled or ran out of time; an open attempt ends with it."""
         self.cancelled_ns = at_ns
-        if self.attempts and self.attempts[-1].end_ns is None:
-            self.attempts[-1].fail(_CANCELLED, at_ns)
+        if self.attempts and self.attempts[-1].figures is None and self.attempts[-1].failure is None:
+            self.attempts[-1].cut(at_ns, self.request.forced_tokens)
 
     def result(self) -> CallResult:
         """The result of a call whose last attempt succeeded."""
@@ -96,18 +110,18 @@ def record_call(trace: CallTrace, recorder: Recorder) -> None:
     first, last, failure = trace.attempts[0], trace.attempts[-1], trace.failure
     start_ns = first.entered_ns
     end_ns = last.end_ns if last.end_ns is not None else start_ns
-    if trace.cancelled_ns is not None and trace.cancelled_ns > end_ns:  # while it waited for another attempt
+    if trace.cancelled_ns is not None and not last.has_phases:  # while it waited for another attempt
         recorder.add(Span(recorder.reserve(), trace.ref, semconv.BACKOFF, end_ns, trace.cancelled_ns))
         end_ns = trace.cancelled_ns
     recorder.add(Span(recorder.reserve(), trace.parent, semconv.PREPARE, trace.prepared_from_ns, start_ns))
-    has_retry = len(trace.attempts) > 1 or failure is not None
+    has_retry = not all(attempt.has_phases for attempt in trace.attempts)
     for number, attempt in enumerate(trace.attempts, start=1):
         parent = trace.ref
         if has_retry:
             parent = _record_attempt(attempt, number, trace, recorder)
             if number > 1:
                 _record_backoff(trace.attempts[number - 2], attempt, trace.ref, recorder)
-        if attempt.failure is None:
+        if attempt.has_phases:
             for span in _phases(attempt, parent, recorder):
                 recorder.add(span)
         _record_arrivals(attempt, number, trace.ref, recorder)
@@ -147,7 +161,7 @@ def _record_attempt(attempt: Attempt, number: int, trace: CallTrace, recorder: R
     if attempt.exchange.status is not None:
         attributes[semconv.HTTP_STATUS] = attempt.exchange.status
     end_ns = attempt.end_ns if attempt.end_ns is not None else attempt.entered_ns
-    message = attempt.failure.message if attempt.failure else None
+    message = attempt.failure.message if attempt.failure and not attempt.has_phases else None
     recorder.add(
         Span(ref, trace.ref, f"{semconv.ATTEMPT} {number}", attempt.entered_ns, end_ns, "internal", attributes, message)
     )
@@ -160,12 +174,13 @@ def _record_backoff(before: Attempt, after: Attempt, parent: SpanRef, recorder: 
 
 
 def _phases(attempt: Attempt, parent: SpanRef, recorder: Recorder) -> Iterator[Span]:
-    """The leaves of an attempt that succeeded: each begins where the one before it ends."""
+    """The leaves of an attempt: each begins where the one before it ends, and one that was cut ends the last."""
     exchange, figures = attempt.exchange, attempt.figures
     if figures is None or attempt.end_ns is None:
         return
-    connected = exchange.connected_ns if exchange.connected_ns is not None else attempt.entered_ns
-    sent = max(connected, exchange.sent_ns if exchange.sent_ns is not None else connected)
+    unreached = attempt.entered_ns if attempt.failure is None else attempt.end_ns
+    connected = exchange.connected_ns if exchange.connected_ns is not None else unreached
+    sent = max(connected, exchange.sent_ns if exchange.sent_ns is not None else unreached)
     marks: list[tuple[str, int]] = [(semconv.CONNECT, connected), (semconv.SEND, sent)]
     first, last = figures.first_token_ns, figures.last_token_ns
     if first is None or last is None:
@@ -180,6 +195,8 @@ def _phases(attempt: Attempt, parent: SpanRef, recorder: Recorder) -> Iterator[S
         attributes = _connect_attributes(exchange) if name == semconv.CONNECT else {}
         yield Span(recorder.reserve(), parent, name, at_ns, end_ns, "internal", attributes)
         at_ns = end_ns
+        if attempt.failure is not None and at_ns == attempt.end_ns:
+            return
 
 
 def _connect_attributes(exchange: Exchange) -> dict[str, AttributeValue]:

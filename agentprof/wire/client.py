@@ -139,19 +139,18 @@ class ChatClient:
         """Send one request; leaves the reply or the failure in `attempt`."""
         exchange = attempt.exchange
         EXCHANGE.set(exchange)
-        body = b""
         endpoint: Any = self._openai.chat.completions if request.prompt is None else self._openai.completions
         try:
             async with endpoint.with_streaming_response.create(
                 **self._arguments(request), extra_headers={"traceparent": traceparent, **self._headers}
             ) as response:
-                pieces = [piece async for piece in response.http_response.aiter_raw()]
-                body = b"".join(pieces)
+                async for _ in response.http_response.aiter_raw():
+                    pass  # the exchange keeps the body
         except (openai.APIError, httpx2.HTTPError) as error:
             attempt.fail(classify(error, exchange, self.address, self._key), now_ns())
             return
         attempt.end_ns = exchange.ended_ns or now_ns()
-        attempt.reply = await _assemble(body, exchange)
+        attempt.reply = await _assemble(exchange)
         failed = stream_failure(attempt.reply, has_clean_eof=exchange.has_clean_eof)
         if failed is not None:
             attempt.failure = classify_stream(failed, exchange, self.address, self._key)
@@ -183,9 +182,9 @@ class ChatClient:
         return arguments
 
 
-async def _assemble(body: bytes, exchange: Exchange) -> Reply:
+async def _assemble(exchange: Exchange) -> Reply:
     """Parse a kept body, letting other streams' reads be stamped in between."""
-    steps = assemble_in_steps(body, exchange.reads)
+    steps = assemble_in_steps(exchange.body, exchange.reads)
     while True:
         try:
             next(steps)

@@ -112,12 +112,15 @@ class Exchange:
             self.has_clean_eof = is_clean
         self._ended.set()
 
+    @property
+    def body(self) -> bytes:
+        """The decoded body so far."""
+        return b"".join(self._pieces)
+
     async def wait_ended(self) -> bytes:
-        """Wait for `[DONE]` or the end of the body; the body so far, given out once."""
+        """Wait for `[DONE]` or the end of the body; the body so far."""
         await self._ended.wait()
-        body = b"".join(self._pieces)
-        self._pieces.clear()
-        return body
+        return self.body
 
     def restart(self) -> None:
         """Forget a send on a stale connection, keeping when the request came in."""

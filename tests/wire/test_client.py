@@ -521,11 +521,19 @@ class TestCancellation:
         assert call.attribute(semconv.ERROR_KIND) == "cancelled"
         assert call.chat.error
         assert 45_000_000 < call.chat.duration_ns < 5_000_000_000
+        waited = [semconv.CONNECT, semconv.SEND, semconv.GENERATION]
+        streamed = [semconv.CONNECT, semconv.SEND, semconv.FIRST_TOKEN_WAIT, semconv.DECODE, semconv.TAIL]
         expected = {
+            "in the handshake": [semconv.CONNECT],
+            "in mid-stream": streamed,
             "in the back-off": ["attempt 1", "backoff"],
             "in the second attempt": ["attempt 1", "backoff", "attempt 2"],
         }
-        assert [span.name for span in call.below(call.chat)] == expected.get(stage, ["attempt 1"])
+        assert [span.name for span in call.below(call.chat)] == expected.get(stage, waited)
+        if stage == "in mid-stream":
+            assert call.attribute(semconv.TTFT_NS) > 0
+            assert call.attribute(semconv.OUTPUT_TOKENS) == 1
+            assert call.attribute(semconv.OUTPUT_TOKENS_SOURCE) == "counted"
 
     def test_in_the_queue_for_a_connection(self):
         server = ScriptedServer([stream(first=0.5)])
