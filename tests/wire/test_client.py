@@ -73,9 +73,9 @@ class TestSpans:
         call = one_call(stream(first=0.1, gap=0.05, last=0.01), loop=loop)
         assert [span.name for span in call.below(call.chat)] == PHASES
         wait, decode, tail = (call.named(name) for name in PHASES[2:])
-        assert 95_000_000 < wait.duration_ns < 300_000_000
-        assert 45_000_000 < decode.duration_ns < 200_000_000
-        assert 95_000_000 < tail.duration_ns < 300_000_000  # the finish chunk's pause and the one after it
+        assert 95_000_000 < wait.duration_ns < 2_000_000_000
+        assert 45_000_000 < decode.duration_ns < 2_000_000_000
+        assert 95_000_000 < tail.duration_ns < 2_000_000_000  # the finish chunk's pause and the one after it
         assert call.attribute(semconv.TTFT_NS) == wait.end_ns - call.chat.start_ns
         assert call.result.ended_ns == call.chat.end_ns
         assert call.chat.kind == "client"
