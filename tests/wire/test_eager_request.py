@@ -63,7 +63,7 @@ def test_a_request_is_on_its_way_before_others_get_their_turn(loop: str) -> None
 
             async def hog() -> None:
                 while not is_over:
-                    threading.Event().wait(0.1)  # holds the event loop, as building a large request does
+                    threading.Event().wait(0.4)  # holds the event loop, as building a large request does
                     await asyncio.sleep(0)
 
             hogging = asyncio.create_task(hog())
@@ -77,7 +77,7 @@ def test_a_request_is_on_its_way_before_others_get_their_turn(loop: str) -> None
     for exchange in exchanges:
         assert exchange.connected_ns is not None
         assert exchange.sent_ns is not None
-        assert exchange.sent_ns - exchange.connected_ns < 100_000_000  # less than one turn of the hog
+        assert exchange.sent_ns - exchange.connected_ns < 400_000_000  # less than one turn of the hog
 
 
 @both_loops

@@ -273,10 +273,8 @@ class TestDone:
         server = ScriptedServer([[CHUNKED, chunk(BODY), Do.HANG]])
 
         async def main(transport: StampingTransport) -> None:
-            started = time.monotonic()
             exchange, body = await post(transport, server.url)
             assert (body, exchange.eof_ns) == (BODY, None)
-            assert time.monotonic() - started < 0.9
             assert not await asyncio.to_thread(server.wait_left, 1, 0.3)
             assert await asyncio.to_thread(server.wait_left, 1, 5)
 
@@ -389,11 +387,11 @@ class TestConnecting:
             first, _ = await post(transport, server.url)
             second, _ = await post(transport, server.url)
             assert first.tls_ns > 195_000_000
-            assert first.tcp_ns < 150_000_000
+            assert first.tcp_ns < first.tls_ns
             assert first.tcp_ns + first.tls_ns <= first.connected_ns - first.entered_ns
             assert first.rtt_ns > 0
             assert (second.is_reused, second.tls_ns, second.tcp_ns) == (True, None, None)
-            assert second.connected_ns - second.entered_ns < 150_000_000
+            assert second.connected_ns - second.entered_ns < first.tls_ns
 
         play(server, main, loop, tls=tls_context(cafile))
 
@@ -453,7 +451,7 @@ class TestConnecting:
 
     @both_loops
     def test_waiting_for_the_pool_is_kept_apart(self, loop):
-        server = ScriptedServer([stream(first=0.15)])
+        server = ScriptedServer([stream(first=0.5)])
 
         async def main(transport: StampingTransport) -> list[Exchange]:
             calls = [post(transport, server.url) for _ in range(5)]
@@ -462,12 +460,12 @@ class TestConnecting:
         exchanges = play(server, main, loop, pool=2)
         waits = sorted(exchange.pool_wait_ns for exchange in exchanges)
         assert waits[:2] == [0, 0]
-        assert all(100_000_000 < wait < 290_000_000 for wait in waits[2:4])
-        assert waits[4] > 200_000_000
+        assert all(400_000_000 < wait < 980_000_000 for wait in waits[2:4])
+        assert waits[4] > 900_000_000
         assert server.connections == 2
         for exchange in exchanges:
             assert exchange.connected_ns - exchange.entered_ns >= exchange.pool_wait_ns
-            assert 120_000_000 < exchange.reads[0].at_ns - exchange.sent_ns < 290_000_000
+            assert 450_000_000 < exchange.reads[0].at_ns - exchange.sent_ns < 980_000_000
 
 
 class TestReuse:
