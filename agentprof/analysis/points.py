@@ -27,7 +27,7 @@ class CallPoint:
     """One call. Tokens are None where nobody tells; rows as the ledger names them, nanoseconds, None = not measured.
 
     group: calls that repeat one another. meant_cached_tokens: what the probe had sent just before. decoded_tokens: what
-    the decode time brought, 0 where it can't be split. steps: the decoding steps that it took. others: how many other
+    the decode time brought, 0 where it can't be split. steps, drafted_tokens: of that time. others: how many other
     calls decoded at the same time, on average.
     """
 
@@ -39,8 +39,8 @@ class CallPoint:
     meant_cached_tokens: int | None
     output_tokens: int | None
     decoded_tokens: int
-    steps: int
-    drafted_tokens: int | None
+    steps: float
+    drafted_tokens: float | None
     others: float
     rows: Mapping[str, int | None]
 
@@ -110,6 +110,7 @@ def _point(session: SessionFrame, times: CallTimes, decoding: Concurrency) -> Ca
     root, call = session.tree.root, times.call
     prompt = call.prompt_tokens
     interval = decode_interval(call)
+    steps, drafted = decode_work(times)
     return CallPoint(
         group=f"{session.scenario}, step {call.step}",
         call=call,
@@ -119,22 +120,27 @@ def _point(session: SessionFrame, times: CallTimes, decoding: Concurrency) -> Ca
         meant_cached_tokens=attributes.size(root, semconv.PROBE_SHARED_TOKENS),
         output_tokens=call.output_tokens,
         decoded_tokens=times.decoded_tokens,
-        steps=decode_steps(times),
-        drafted_tokens=call.server.draft_tokens,
+        steps=steps,
+        drafted_tokens=drafted,
         others=0.0 if interval is None else decoding.others(*interval),
         rows=call_rows(times),
     )
 
 
-def decode_steps(times: CallTimes) -> int:
-    """Decoding steps after the first read: as reported, else decoded tokens less accepted drafts.
+def decode_work(times: CallTimes) -> tuple[float, float | None]:
+    """Decoding steps and drafted tokens of the decode time; drafted is None where the server reports none.
 
-    All decoded tokens where the server reports neither.
+    Steps are as reported, else tokens less accepted drafts; where the server reports neither, each token is one. The
+    report is of all tokens but the first, which the prefill yields: of it as much counts as arrived after the first
+    read.
     """
-    decoded, server = times.decoded_tokens, times.call.server
-    if server.decode_steps:
-        return min(decoded, server.decode_steps)
-    return max(min(1, decoded), decoded - (server.accepted_draft_tokens or 0))
+    server, all_after_first = times.call.server, times.tokens - 1
+    if all_after_first < 1:
+        return 0.0, server.draft_tokens
+    steps = server.decode_steps or all_after_first - (server.accepted_draft_tokens or 0)
+    share = min(1.0, times.decoded_tokens / all_after_first)
+    drafted = None if server.draft_tokens is None else server.draft_tokens * share
+    return min(max(1, steps), all_after_first) * share, drafted
 
 
 def call_rows(times: CallTimes) -> dict[str, int | None]:

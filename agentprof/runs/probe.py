@@ -30,6 +30,7 @@ from agentprof.runs.recording import Observer, Recording, RunCounts, open_record
 SHORTEST_TOKENS = 64
 GROWTH = 4
 SUFFIXES = (16, 128)
+_LARGEST_BLOCK = 256  # prompts of fewer tokens may find nothing in a cache that holds whole blocks
 _MOST_PASSES = 5
 _FOR_REPEATS = 0.5  # share of the budget that the first pass leaves
 _OWN_TEXT_SHARE = 0.35
@@ -124,6 +125,7 @@ class Probe:
         self._failures: list[str] = []
         self._repetitions: Counter[tuple[str, bool]] = Counter()
         self._has_ceiling = False  # a length failed: no longer one is tried
+        self._lacks_cache = False  # what was just sent isn't found again: longer lengths are only asked for new
 
     async def run(self) -> ProbeSummary:
         """Probe until the budget is used up. Cancellation ends it and keeps what was measured.
@@ -191,10 +193,14 @@ class Probe:
         started_ns = now_ns()
         await self._clear_the_way(recording)
         for asked in self._length(length, number):
+            if asked.kind == "follow" and self._lacks_cache and length >= _LARGEST_BLOCK:
+                break
             asked_ns = now_ns()
             result = await self._ask(recording, asked)
             if result is None:
                 return False
+            if asked.kind == "follow" and length >= _LARGEST_BLOCK and result.reply.usage.cached_tokens == 0:
+                self._lacks_cache = True
             if asked.kind == "new":
                 events = result.reply.events
                 budget.waited_ns[length] = (events[0].at_ns if events else now_ns()) - asked_ns

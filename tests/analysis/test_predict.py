@@ -9,6 +9,7 @@ from known_server import CALLS, LENGTHS, MS, Call, Server, probe_sessions, run_s
 
 from agentprof import semconv
 from agentprof.analysis.frames import session_frames
+from agentprof.analysis.points import call_points
 from agentprof.analysis.predict import Prediction, predict
 from agentprof.analysis.prediction_check import PredictionCheck, compare_prediction, in_common, leave_one_out
 from agentprof.analysis.probe import read_probe
@@ -153,6 +154,17 @@ def test_a_backend_without_drafts_ignores_those_of_the_run() -> None:
 
     assert prediction.drafting is None
     assert check.model_time.error == pytest.approx(0, abs=1e-4)
+
+
+def test_a_first_read_of_several_tokens_leaves_fewer_steps_to_the_decode_time() -> None:
+    drafting = replace(A, drafts_per_step=4, accepted_per_step=3)
+    one, several = (
+        call_points(session_frames(session(drafting, "fix", [Call(100)], call_attributes=attributes)))[0]
+        for attributes in ({}, {semconv.FIRST_READ_TOKENS: 21})
+    )
+
+    assert (one.decoded_tokens, one.steps, one.drafted_tokens) == (40, 10, 40)
+    assert (several.decoded_tokens, several.steps, several.drafted_tokens) == (20, 5, 20)
 
 
 def test_calls_outside_the_probed_range_say_so() -> None:
