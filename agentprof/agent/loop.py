@@ -181,8 +181,8 @@ class Session:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._record(semconv.DISPATCH, step, from_ns, ended_ns=min(begun_ns, default=None))
             raise
-        # What tools wait for their threads and processes is the loop's own time.
-        self._record(semconv.DISPATCH, step, from_ns, ended_ns=min(result.started_ns for result in results))
+        # What a tool waits for its thread and process is the loop's own time, unless another one runs meanwhile.
+        self._record(semconv.DISPATCH, step, from_ns, ended_ns=max(result.started_ns for result in results))
         for call, result in zip(calls, results, strict=True):
             self.conversation.add_tool_output(call, self._seen(result.output))
         self._record(semconv.DISPATCH, step, max(result.ended_ns for result in results))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from agentprof.agent import files
@@ -101,6 +101,7 @@ def _text_fault(arguments: Mapping[str, object]) -> str | None:
 
 
 def _perform(tool: Callable[[_Call, StopSignal], ToolResult], call: _Call, stop: StopSignal) -> ToolResult:
+    call = replace(call, started_ns=now_ns())  # waiting for the thread isn't the tool's time
     try:
         return tool(call, stop)
     except ToolInputError as error:
