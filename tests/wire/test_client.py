@@ -70,7 +70,7 @@ def one_call(*scripts, **options) -> Call:
 class TestSpans:
     @both_loops
     def test_phases_lie_end_to_end_and_take_what_they_took(self, loop):
-        call = one_call(stream(first=0.1, gap=0.05, last=0.01), loop=loop)
+        call = one_call(stream(first=0.1, gap=0.1, last=0.01), loop=loop)
         assert [span.name for span in call.below(call.chat)] == PHASES
         wait, decode, tail = (call.named(name) for name in PHASES[2:])
         assert 95_000_000 < wait.duration_ns < 2_000_000_000
@@ -536,14 +536,14 @@ class TestCancellation:
             assert call.attribute(semconv.OUTPUT_TOKENS_SOURCE) == "counted"
 
     def test_in_the_queue_for_a_connection(self):
-        server = ScriptedServer([stream(first=0.5)])
+        server = ScriptedServer([stream(first=2)])
 
         async def main() -> Call:
             chat_client = client(server, pool=1)
             first, running = start_call(chat_client)
             await asyncio.to_thread(server.wait_busy)
             second, waiting = start_call(chat_client)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.6)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
@@ -558,6 +558,7 @@ class TestCancellation:
         check_tiling(call)
         assert call.attribute(semconv.ERROR_KIND) == "cancelled"
         assert call.chat.duration_ns > 90_000_000
+        assert [span.name for span in call.below(call.chat)] == [semconv.CONNECT]
 
     @both_loops
     def test_while_a_large_prompt_is_sent(self, loop):
