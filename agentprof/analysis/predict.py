@@ -247,6 +247,12 @@ def _outside_cautions(sessions: Sequence[SessionPrediction]) -> Iterator[str]:
 
 
 def _probe_cautions(work: Workload, probe: ProbeFit) -> Iterator[str]:
+    models = frozenset(call.point.call.model for call in work.calls if call.point.call.model)
+    if models and probe.models and models != probe.models:
+        yield (
+            f"The run asked for {', '.join(sorted(models))}, the probe for {', '.join(sorted(probe.models))}: if these "
+            "are different models, the same text has other token counts and replies other lengths (--output-factor)."
+        )
     if len(probe.without) < 4:
         yield f"The probe made only {probe.groups} different requests: the interval rests on little."
     if not probe.tells_prompt:

@@ -81,7 +81,7 @@ class ProbeFit:
     fits: by ledger row; a row that no call measured is absent. is_unsplit: streams arrive buffered, so a call is one
     row, `generation`. block_tokens: of the prompt cache; 1 where that isn't known. has_cache: None where nothing tells.
     first_read_tokens: n₁. tells_prompt: the server counts prompt tokens; else they are those meant. noise: relative, by
-    row, between repeated requests. groups: different requests. without: the fit with each of the groups left out, for
+    row, between repeated requests. models: names it was asked for. groups: different requests. without: the fit with each of the groups left out, for
     the interval.
     """
 
@@ -94,6 +94,7 @@ class ProbeFit:
     tells_prompt: bool
     ranges: Ranges
     noise: Mapping[str, float]
+    models: frozenset[str]
     calls: int
     groups: int
     without: tuple[ProbeFit, ...] = ()
@@ -157,6 +158,7 @@ def _fit(
         tells_prompt=all(point.call.prompt_tokens is not None for point in points),
         ranges=_ranges(points, sizes),
         noise=_noise(points, sizes),
+        models=frozenset(point.call.model for point in points if point.call.model),
         calls=len(points),
         groups=len({point.group for point in points}),
     )

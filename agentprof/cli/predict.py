@@ -18,6 +18,7 @@ from agentprof.analysis.prediction_check import compare_prediction, in_common, l
 from agentprof.analysis.prediction_json import prediction_json
 from agentprof.analysis.probe import read_probe
 from agentprof.cli.explain import resolve_run
+from agentprof.cli.running import complain_of_each
 from agentprof.errors import ExitCode, InputError
 from agentprof.formats.benchmarks import read_benchmark
 from agentprof.records.benchmark import Benchmark
@@ -97,6 +98,7 @@ def predict(
 def _load(folder: Path, name: str | None) -> _Loaded:
     """A run's sessions of one backend: the one named where it has it, else its only one."""
     data = read_run(resolve_run(folder))
+    complain_of_each(data.problems)
     frames = session_frames(data.spans)
     known = list(dict.fromkeys(frame.backend or "" for frame in frames))
     if not known:

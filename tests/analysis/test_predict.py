@@ -321,6 +321,17 @@ def test_runs_without_a_common_scenario_are_refused() -> None:
     assert {frame.scenario for frame in (*here, *there)} == {"fix"}
 
 
+def test_another_model_counts_tokens_otherwise() -> None:
+    named = {semconv.REQUEST_MODEL: "other-7b"}
+    run = session_frames(session(A, "fix", CALLS, call_attributes=named))
+    cautions = predict(run, read_probe(probe_sessions(A))).cautions
+
+    assert any(caution.startswith("The run asked for other-7b, the probe for m:") for caution in cautions)
+    assert not any(
+        "asked for" in caution for caution in predict(run_sessions(A), read_probe(probe_sessions(A))).cautions
+    )
+
+
 def test_a_run_without_completed_sessions_is_refused() -> None:
     failed = session_frames(session(A, "fix", CALLS, root_attributes={semconv.OUTCOME: "failed"}))
     with pytest.raises(InputError, match="nothing to predict"):
