@@ -81,8 +81,8 @@ class ProbeFit:
     fits: by ledger row; a row that no call measured is absent. is_unsplit: streams arrive buffered, so a call is one
     row, `generation`. block_tokens: of the prompt cache; 1 where that isn't known. has_cache: None where nothing tells.
     first_read_tokens: n₁. tells_prompt: the server counts prompt tokens; else they are those meant. noise: relative, by
-    row, between repeated requests. models: names it was asked for. groups: different requests. without: the fit with each of the groups left out, for
-    the interval.
+    row, between repeated requests. models: names it was asked for. groups: different requests. without: the fit with
+    each of the groups left out, for the interval.
     """
 
     fits: Mapping[str, Fit]
