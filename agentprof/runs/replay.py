@@ -16,6 +16,7 @@ from agentprof.agent.processes import run_in_thread
 from agentprof.agent.sandbox import Sandbox
 from agentprof.agent.workspace import Workspace, copy_workspace, remove_workspace
 from agentprof.clock import now_ns
+from agentprof.errors import InputError, RunError
 from agentprof.records.backend import Backend
 from agentprof.records.progress import SessionStatus
 from agentprof.records.scenario import Scenario
@@ -100,10 +101,18 @@ class Replay:
                 self._observer.planned(sessions)
                 with self._guard:
                     for wave in self._plan:
-                        await run_together([self._run_session(planned, recording) for planned in wave])
+                        await self._run_wave(wave, recording)
 
             counts = await recording.run(self._facts(recording, sessions), work)
         return ReplaySummary(self._folder, len(sessions), tuple(self._outcomes), counts)
+
+    async def _run_wave(self, wave: Sequence[PlannedSession], recording: Recording) -> None:
+        try:
+            await run_together([self._run_session(planned, recording) for planned in wave])
+        except InputError as error:  # a workspace that was there before is gone, or the disk is full
+            if not self._outcomes:
+                raise
+            raise RunError(f"{str(error).rstrip('.?')}. The sessions before it are kept.") from error
 
     async def _run_session(self, planned: PlannedSession, recording: Recording) -> None:
         scenario = self._scenarios[planned.scenario]

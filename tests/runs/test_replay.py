@@ -18,7 +18,7 @@ from tiny_server import TinyServer, error, tiny_server, tool_call_delta
 
 from agentprof import semconv
 from agentprof.analysis.explain import explain
-from agentprof.errors import InputError
+from agentprof.errors import InputError, RunError
 from agentprof.records.backend import Backend
 from agentprof.records.progress import SessionStatus
 from agentprof.records.scenario import Scenario
@@ -433,7 +433,7 @@ def test_a_workspace_that_vanished_is_one_line_and_keeps_what_ran(tmp_path: Path
         if status.repetition == 2:
             scenario.workspace.rename(tmp_path / "gone")
 
-    with tiny_server() as tiny, pytest.raises(InputError, match="is not a folder"):
+    with tiny_server() as tiny, pytest.raises(RunError, match=r"is not a folder.*The sessions before it are kept\."):
         replay(tmp_path / "r", scenario, [backend(tiny)], Watching(move_away), repeat=2)
     assert len(roots(read_run(tmp_path / "r"))) == 1
 
