@@ -11,7 +11,7 @@ from agentprof.formats.serving import ServingFigures, read_serving
 from agentprof.records.benchmark import ABSENT, Benchmark, Figure, derived, first_known, measured
 
 NAME = "sglang.bench_serving"
-_TTFT = "first chunk with text, from sending the request"
+_TTFT = "first chunk with text, from the request's start, connecting included"
 _MARKS = {"total_output_tokens_retokenized", "mean_e2e_latency_ms", "accept_length", "random_output_len"}
 
 

@@ -10,8 +10,8 @@ from agentprof.formats.serving import percentage, read_serving
 from agentprof.records.benchmark import Benchmark, measured
 
 NAME = "vllm bench serve"
-_TTFT_CHAT = "first chunk with choices, one with only a role included, from sending the request"
-_TTFT_COMPLETIONS = "first chunk with choices, its text may be empty, from sending the request"
+_TTFT_CHAT = "first chunk with choices, one with only a role included, from the request's start, connecting included"
+_TTFT_COMPLETIONS = "first chunk with choices, its text may be empty, from the request's start, connecting included"
 
 
 def is_vllm(value: Mapping[str, Any]) -> bool:
