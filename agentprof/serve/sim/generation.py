@@ -66,6 +66,8 @@ class Generation:
         self._truth = RequestTruth(served.last_number, request.path, now_ns())
         self._truth.request_id = request.headers.get("X-Request-Id") or f"{served.seed}-{served.last_number}"
         self._truth.traceparent = request.headers.get("traceparent", "")
+        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+        self._truth.client_port = peer[1] if peer else 0
         self._fault: Fault | None = None
 
     async def answer(self) -> web.StreamResponse:

@@ -32,7 +32,8 @@ class RequestTruth:
     0 stands for never reached. The queue's times are those of the schedule, all later ones are real. body_ns: the
     request was read whole. first_token_ns, last_token_ns: a token was made, whether or not a buffer held it back.
     finish_ns: the last byte was written, or the handler gave up. disconnected_ns: the client was seen to have left.
-    injected_ns: what `inject` added. gateway_ns: the gateway's time.
+    injected_ns: what `inject` added. gateway_ns: the gateway's time. client_port: requests that share one share a
+    connection.
     """
 
     number: int
@@ -40,6 +41,7 @@ class RequestTruth:
     received_ns: int
     request_id: str = ""
     traceparent: str = ""
+    client_port: int = 0
     is_stream: bool = False
     status: int = 0
     body_ns: int = 0
