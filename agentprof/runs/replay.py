@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from agentprof.runs.plan import PlannedSession, plan_sessions
 from agentprof.runs.recording import Observer, Recording, RunCounts, open_recording, run_together
 from agentprof.runs.tracing import SessionRecorder
 from agentprof.wire.dialects import ENGINES_WITH_CACHE_SALT
+
+_APART_S = 0.01  # building a first request takes milliseconds: at once, sessions would measure one another's
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +111,15 @@ class Replay:
 
     async def _run_wave(self, wave: Sequence[PlannedSession], recording: Recording) -> None:
         try:
-            await run_together([self._run_session(planned, recording) for planned in wave])
+            works = [self._run_session(planned, recording, n * _APART_S) for n, planned in enumerate(wave)]
+            await run_together(works)
         except InputError as error:  # a workspace that was there before is gone, or the disk is full
             if not self._outcomes:
                 raise
             raise RunError(f"{str(error).rstrip('.?')}. The sessions before it are kept.") from error
 
-    async def _run_session(self, planned: PlannedSession, recording: Recording) -> None:
+    async def _run_session(self, planned: PlannedSession, recording: Recording, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
         scenario = self._scenarios[planned.scenario]
         status = SessionStatus(
             planned.scenario,
