@@ -4,10 +4,10 @@
 
 Each kind of simulated server logs when it sent what; commands tell their own start and end; a plain blocking socket
 times connections. `agentprof replay` runs real sessions against each server, 1 and 16 at once, and every figure and
-ledger row is held against those witnesses. Over all servers, 95 % of the errors of each row must be within 2 ms + 1 % of
-the truth (5 ms + 2 % with 16 sessions at once), and for each server at least half of them. Then 250 ms are added to one
-part of a session at a time: that row of the ledger must grow by 250 ± 5 ms, and no other by more than 5 ms. Exit code 1
-if anything is missed.
+ledger row is held against those witnesses. Over all servers, 95 % of the errors of each row must be within 2 ms + 1 %
+of the truth (5 ms + 2 % with 16 sessions at once), and for each server at least half of them. Then 250 ms are added to
+one part of a session at a time: that row of the ledger must grow by 250 ± 5 ms, and no other by more than 5 ms. Exit
+code 1 if anything is missed.
 
 What is compared, and with what, is defined in docs/accuracy.md. On a machine that does other work, put `chrt -r 10`
 before the command: the kernel then runs the servers, the client and the tools before everything else.
@@ -123,7 +123,7 @@ def measure(case: Case, concurrency: int, sessions: int, place: Place) -> list[L
     scenario = write_scenario(folder, "truth", case)
     profile = Profile.model_validate(case.settings(place.cert, place.key))
     with start_sim(profile) as sim:
-        connect_ns = time_connects(sim.base_url, place.cert) if case.reconnects else 0
+        connect_ns = time_connects(sim.base_url, place.cert)
         urls = {"sim": sim.base_url}
         frames = replay(folder, [scenario], urls, repeat=sessions, concurrency=concurrency, cafile=place.cert)
         log = sim.truth(0)
@@ -175,7 +175,8 @@ def inject(repeat: int, place: Place) -> bool:
     Servers and scenarios take turns, session by session, so that each injected session has a plain one beside it. A
     session has two calls, each on a connection of its own, and one tool: calls get 125 ms each, the tool 250 ms.
     """
-    case = Case("injection", {"stream": {"close": True}}, has_tls=True)
+    steady = {"prefill": {"base": "60ms", "per_token": "0.02ms"}, "stream": {"close": True}}
+    case = Case("injection", steady, has_tls=True)
     half = f"{_INJECTED_NS / 2e6:g}ms"
     plain = write_scenario(place.folder / "injection", "plain", case, is_short=True)
     slow = write_scenario(place.folder / "injection", "slow-tool", case, is_short=True, extra_tool_ns=_INJECTED_NS)

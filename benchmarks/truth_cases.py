@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-THINK_NS = 150_000_000
+THINK_NS = 100_000_000
+_IDLE_CLOSE = "130ms"  # while tools run the connection is closed, in a pause it isn't
 _PACE = {"prefill": {"base": "40ms", "per_token": "0.02ms", "jitter": "80ms"}, "decode": {"step": "8ms"}}
 _SYSTEM = "You are a careful engineer. " + "Look before you change anything, and prove what you say. " * 12
 _COMMAND = (
@@ -25,15 +26,14 @@ _COMMAND = (
 class Case:
     """One kind of server. `profile` overrides the common pace.
 
-    tokens: of each reply. is_forced: the scenario forces them, else the server's own replies are so long. reconnects:
-    each call needs a new connection. has_tls: served with a certificate made for this run.
+    tokens: of each reply. is_forced: the scenario forces them, else the server's own replies are so long. has_tls:
+    served with a certificate made for this run.
     """
 
     name: str
     profile: Mapping[str, Any]
     tokens: int = 12
     is_forced: bool = True
-    reconnects: bool = False
     has_tls: bool = False
 
     def settings(self, cert: Path, key: Path, handshake_delay: str | None = None) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def cases(concurrency: int) -> list[Case]:
     return [
         Case("nothing reported", openai, is_forced=False),
         Case("vLLM metrics", vllm | {"inject": {"first_token": "40ms"}}),
-        Case("llama.cpp timings", llama, reconnects=True),
+        Case("llama.cpp timings", llama),
         Case("one slot", vllm | fast | {"slots": 1}, tokens=6),
         Case("prefix cache", vllm | {"prefill": {"base": "10ms", "per_token": "0.3ms", "jitter": "60ms"}}),
         Case(
@@ -79,17 +79,17 @@ def cases(concurrency: int) -> list[Case]:
         Case("early role, comments", vllm | {"stream": {"role": "at_once", "keep_alive": "15ms"}}),
         Case("slow tail", vllm | {"tail": "150ms"}),
         Case("gateway", vllm | {"gateway": {"overhead": "40ms"}}),
-        Case("TLS", vllm | {"stream": {"close": True}}, reconnects=True, has_tls=True),
+        Case("TLS", vllm | {"idle_close": _IDLE_CLOSE}, has_tls=True),
         Case("retries after 500 and 429", vllm | {"faults": failing}),
-        Case("closed during tools", vllm | {"idle_close": "60ms"}),
+        Case("closed during tools", vllm | {"idle_close": _IDLE_CLOSE}),
     ]
 
 
 def write_scenario(folder: Path, name: str, case: Case, *, is_short: bool = False, extra_tool_ns: int = 0) -> Path:
-    """Write a scenario: a pause, a command, two commands and a read in parallel, an answer.
+    """Write a scenario: two commands and a read in parallel, an answer, a pause, another answer.
 
     Commands tell their own start and end, and how old they were at the start by the kernel's count: on a processor and
-    waiting for one. is_short: the command and the answer only. Returns its file.
+    waiting for one. is_short: one command and one answer. Returns its file.
     """
     (folder / "workspace").mkdir(parents=True, exist_ok=True)
     (folder / "workspace" / "notes.txt").write_text("Measure twice.\n" * 40)
@@ -99,18 +99,18 @@ def write_scenario(folder: Path, name: str, case: Case, *, is_short: bool = Fals
     def command(seconds: float) -> dict[str, Any]:
         return {"bash": {"command": _COMMAND.format(seconds=f"{seconds + extra_tool_ns / 1e9:.3f}")}}
 
-    parallel = [command(0.08), command(0.16), {"read_file": {"path": "notes.txt"}}]
-    steps = [{"calls": [command(0.12)]}, *([] if is_short else [{"calls": parallel}]), {"answer": "Done."}]
-    turn = {"user": "Look at the notes.", "steps": [step | tokens for step in steps]}
+    answer = {"answer": "Done."} | tokens
+    calls = [command(0.12)] if is_short else [command(0.08), command(0.16), {"read_file": {"path": "notes.txt"}}]
+    turns: list[dict[str, Any]] = [{"user": "Look at the notes.", "steps": [{"calls": calls} | tokens, answer]}]
     if not is_short:
-        turn["think"] = f"{THINK_NS // 10**6}ms"
+        turns.append({"user": "Anything else?", "think": f"{THINK_NS // 10**6}ms", "steps": [answer]})
     scenario = {
         "name": name,
         "workspace": "workspace",
         "system": "system.md",
         "tools": ["bash", "read_file"],
         "length": "forced" if case.is_forced else "free",
-        "turns": [turn],
+        "turns": turns,
     }
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(scenario, sort_keys=False))

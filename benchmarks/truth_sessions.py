@@ -104,9 +104,17 @@ def requests_by_call(log: Sequence[RequestTruth]) -> dict[tuple[int, int], list[
     return dict(calls)
 
 
+def first_requests(log: Sequence[RequestTruth]) -> set[int]:
+    """The numbers of the requests that were the first of their connection."""
+    found: dict[int, RequestTruth] = {}
+    for request in sorted(log, key=lambda request: request.number):
+        found.setdefault(request.client_port, request)
+    return {request.number for request in found.values()}
+
+
 @dataclass(frozen=True, slots=True)
 class TrueCall:
-    """One call as the server saw it. connect_ns comes from the witness."""
+    """One call as the server saw it. connect_ns: of a plain client where the connection was new, else 0."""
 
     attempts: Sequence[RequestTruth]
     connect_ns: int
@@ -224,8 +232,8 @@ def tool_times(frame: SessionFrame, stamps: Mapping[int, tuple[int, int]]) -> di
 def agent_pairs(frame: SessionFrame, calls: Sequence[TrueCall], tools: Mapping[int, int]) -> Iterator[Pair]:
     """The loop's own work, between one response and the next request.
 
-    No witness sees it alone. What the server saw from `[DONE]` to the next request, less the true time of the tools, less
-    connecting and sending (which are compared by themselves), is what the loop must have taken.
+    No witness sees it alone. What the server saw from `[DONE]` to the next request, less the true times of
+    tools and pauses, less connecting and sending (which are compared by themselves), is what the loop must have taken.
     """
     spans = {span.ref: span for span in frame.spans}
     own: defaultdict[tuple[int, bool], int] = defaultdict(int)
@@ -235,7 +243,8 @@ def agent_pairs(frame: SessionFrame, calls: Sequence[TrueCall], tools: Mapping[i
     for (before, known_before), (after, known_after) in pairwise(zip(frame.calls, calls, strict=True)):
         step, next_step = (parent_of(spans[call.ref]) for call in (before, after))
         gap_ns = known_after.attempts[0].received_ns - known_before.end_ns
-        others_ns = tools.get(step, 0) + (after.connect_ns or 0) + (after.send_ns or 0)
+        thought = any(s.name == semconv.THINK and before.end_ns <= s.start_ns < after.start_ns for s in frame.spans)
+        others_ns = tools.get(step, 0) + THINK_NS * thought + (after.connect_ns or 0) + (after.send_ns or 0)
         yield Pair("ledger", "agent, each gap", own[step, False] + own[next_step, True], gap_ns - others_ns)
 
 
@@ -248,7 +257,8 @@ def pairs_of(
     frames: Sequence[SessionFrame], log: Sequence[RequestTruth], stamps: Mapping[int, tuple[int, int]], connect_ns: int
 ) -> list[Pair]:
     """Every figure of these sessions beside its truth. Raises SystemExit where a call isn't in the server's log."""
-    known, pairs = requests_by_call(log), []
+    known, opened = requests_by_call(log), first_requests(log)
+    pairs: list[Pair] = []
     for frame in frames:
         trace = frame.tree.root.ref.trace_id
         calls = []
@@ -256,7 +266,8 @@ def pairs_of(
             attempts = known.get((trace, call.ref.span_id))
             if not attempts:
                 raise SystemExit(f"session {frame.session}: a call of step {call.step} isn't in the server's log")
-            calls.append(TrueCall(attempts, connect_ns, call.gateway_ns is not None))
+            spent_ns = connect_ns if attempts[-1].number in opened else 0
+            calls.append(TrueCall(attempts, spent_ns, call.gateway_ns is not None))
             pairs += call_pairs(call, calls[-1])
         pairs += ledger_pairs(frame, calls, stamps)
     return pairs
