@@ -205,9 +205,9 @@ def strip(folder: Path, keep: set[str]) -> None:
 @pytest.mark.parametrize(
     "keep",
     [
-        {"format"},
-        {"format", "planned"},
-        {"format", "name", "created", "command", "planned", "scenarios", "backends", "options", "host"},
+        {"format", "is_finished"},
+        {"format", "is_finished", "planned"},
+        {"format", "is_finished", "name", "created", "command", "planned", "scenarios", "backends", "options", "host"},
     ],
 )
 def test_a_first_format_without_what_came_later_loads(
