@@ -1,6 +1,6 @@
 """Result files that the tools' own clients wrote beside a real engine, shortened; every figure is copied from the file.
 
-Three requests of 265 prompt tokens, 64 tokens each, one at a time, on a machine with much other load.
+Three requests, one at a time, on a machine with much other load: of 265 prompt tokens and 64 tokens; vLLM's of 137 and 32.
 """
 
 from __future__ import annotations
@@ -39,6 +39,28 @@ def test_what_a_real_file_holds_is_read(name: str) -> None:
     absent = {figure for figure in FIGURES if getattr(found, figure).provenance == "absent"}
     speculation = {"acceptance_rate", "acceptance_length"}
     assert absent == (speculation | {"seed"} if name.endswith(".jsonl") else speculation)
+
+
+def test_vllm() -> None:
+    found = read("real-vllm.json")
+    assert found.cautions == ()
+    assert found.ttft_ns.value == Fraction("1970.3892826667773") * MS
+    assert found.tpot_ns.value == Fraction("47.56267780643983") * MS
+    assert found.throughput_tok_s.value == Fraction("9.2801039650974")
+    assert (found.completed.value, found.failed.value, found.concurrency.value) == (3, 0, 1)
+    assert (found.input_tokens.value, found.output_tokens.value, found.output_length.value) == (3 * 137, 96, 32)
+    assert (found.tool, found.model) == ("vllm bench serve", "smollm2-135m")
+
+
+def test_vllms_arrays_give_its_summary(tmp_path: Path) -> None:
+    """Its 33 gaps for 32 tokens count chunks that bring none, so their mean would be 44.7 ms; their sum is right."""
+    result = json.loads((FIXTURES / "real-vllm.json").read_text())
+    assert [len(gaps) for gaps in result["itls"]] == [33, 33, 33]
+    path = tmp_path / "arrays.json"
+    path.write_text(json.dumps({key: value for key, value in result.items() if not key.startswith("mean")}))
+    found = read_benchmark(path)
+    assert (found.ttft_ns.provenance, found.tpot_ns.provenance) == ("derived", "derived")
+    assert float(found.price_ns) == pytest.approx(float(read("real-vllm.json").price_ns), rel=1e-9)
 
 
 def test_aiperf() -> None:
