@@ -1,6 +1,6 @@
 """Result files that the tools' own clients wrote beside a real engine, shortened; every figure is copied from the file.
 
-Three requests, one at a time, on a machine with much other load: of 265 prompt tokens and 64 tokens; vLLM's of 137 and 32.
+Three requests, one at a time, on a machine with much other load: of 265 prompt tokens and 64 tokens; vLLM's of 137, 32.
 """
 
 from __future__ import annotations
