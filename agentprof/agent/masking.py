@@ -17,6 +17,7 @@ _NUMBER = r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?"
 _DURATION = re.compile(
     rf"""
     (?<![\w.,/-])(?<!\d:)                       # not inside a name, a version, a path, a time of day
+    (?<!the\ time\ limit\ of\ )                 # what agentprof itself says of a limit, equal in equal runs
     (?:
         (?:\d+h\s?)?\d+m\s?{_NUMBER}s           # 0m0.123s, 1m 23s
       | {_NUMBER}\s?

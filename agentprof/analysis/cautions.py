@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agentprof import semconv
+from agentprof.analysis import attributes
 from agentprof.analysis.calls import BUFFERED, BURSTS, LATE_DELTA, SHORT_OF_FORCED_LENGTH, CallFrame
 from agentprof.analysis.frames import SessionFrame
 from agentprof.analysis.ledger import REPORTED_ROWS
+from agentprof.analysis.tree import rest_of, word_of
 
 UNATTRIBUTED_SHARE = 0.01
 LAG_NS = 5_000_000
@@ -37,8 +40,22 @@ def _on_the_session(session: SessionFrame, has_warmup: bool) -> Iterator[str]:
             f"{len(failed)} of {_calls(session.calls)} failed ({kinds}): rates cover the others, and partial tokens "
             "don't count."
         )
+    yield from _on_the_tools(session)
     if session.mode and not session.is_warmup and not has_warmup:
         yield "No warm-up ran before it, so start-up costs may be in its figures: add --warmup 1."
+
+
+def _on_the_tools(session: SessionFrame) -> Iterator[str]:
+    """Tools that couldn't do what they were asked; a command's exit code is its own business."""
+    tools = [span for span in session.spans if word_of(span) == semconv.EXECUTE_TOOL]
+    failed = [span for span in tools if span.error and not attributes.truth(span, semconv.TIMED_OUT)]
+    if failed:
+        first = failed[0]
+        name = attributes.text(first, semconv.TOOL_NAME) or rest_of(first)
+        yield f"{len(failed)} of {len(tools)} tool calls failed; the first, {name}: {first.error}"
+    stopped = sum(attributes.truth(span, semconv.TIMED_OUT) or False for span in tools)
+    if stopped:
+        yield f"{stopped} of {len(tools)} tool calls were stopped at limits.tool: their time is the limit's."
 
 
 def _on_the_clock(session: SessionFrame) -> Iterator[str]:

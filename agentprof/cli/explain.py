@@ -54,7 +54,7 @@ def explain(run: Path, *, as_json: bool, html: Path | None, **options: Any) -> i
     Examples:
       agentprof explain
       agentprof explain runs/2026-11-30T081200-fix-failing-test-local
-      agentprof explain runs/LATEST --json | jq .sessions[0].ledger
+      agentprof explain runs/LATEST --json | jq '.sessions[-1].ledger'
       agentprof explain runs/LATEST --bench vllm-result.json --html gap.html
     """
     data = read_run(resolve_run(run))
@@ -124,9 +124,11 @@ def explain_run(data: RunData) -> dict[str, Any]:
 
 
 def _report_problems(data: RunData) -> int:
+    """Name what is missing; a run that was cut short, or whose sessions failed, is incomplete."""
     for problem in data.problems:
         click.echo(f"agentprof: {problem}", err=True)
-    return ExitCode.INCOMPLETE if data.problems else ExitCode.OK
+    is_whole = data.facts.get("is_finished") and not data.problems and not data.unfinished
+    return ExitCode.OK if is_whole else ExitCode.INCOMPLETE
 
 
 def resolve_run(run: Path) -> Path:

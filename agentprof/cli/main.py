@@ -101,7 +101,10 @@ def _in_one_line(error: click.ClickException) -> str:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script. SIGTERM and a closed terminal end a command as Ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     code = run()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and kept: a late Ctrl-C must not change the exit code
     sys.exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -77,7 +78,8 @@ class RunProgress(Observer):
         self._print(f"[{self._ended}/{self._total}] {line}{self._eta()}")
 
     def _print(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        with suppress(OSError):  # whoever read the progress has gone; the measurement hasn't
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _eta(self) -> str:
         """Time left, from the sessions that have ended and how far the running ones are."""

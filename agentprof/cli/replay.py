@@ -65,7 +65,9 @@ def replay(scenarios: tuple[str, ...], **options: Any) -> int:
       agentprof replay scenarios/*.yaml --base-url http://127.0.0.1:8000/v1 --model qwen3.8-27b
       agentprof replay scenarios/add-feature.yaml -b old -b new --repeat 5
     """
-    loaded = [_override(load_scenario(_find_scenario(name)), options) for name in scenarios]
+    loaded = [
+        _override(load_scenario(_find_scenario(name), is_live=options["mode"] == "live"), options) for name in scenarios
+    ]
     _check_unique(loaded)
     replay_options = _replay_options(loaded, options)
     if options["out"] is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -24,16 +25,29 @@ with suppress(ImportError):  # no wheel for this interpreter: the same figures, 
 Result = TypeVar("Result")
 _RUNS = Path("runs")
 _MOST_LINES = 5
+_PATIENCE_S = 10
 
 
 def run_to_end(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run on uvloop. SIGTERM and a closed terminal end it as Ctrl-C does: sessions kept, processes gone."""
+    """Run on uvloop. Ctrl-C, SIGTERM and a closed terminal end it in order: sessions kept, processes gone.
+
+    More of them change nothing while it is ending, which takes a few seconds at most; after ten, they end it at once.
+    """
 
     async def until_signal() -> Result:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if task is not None and signal.getsignal(number) is signal.SIG_DFL:
-                loop.add_signal_handler(number, task.cancel)
+        asked_at: list[float] = []
+
+        def end() -> None:
+            if not asked_at and task is not None:
+                task.cancel()
+            elif asked_at and loop.time() - asked_at[0] > _PATIENCE_S:
+                os._exit(ExitCode.INTERRUPTED)
+            asked_at.append(loop.time())
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, end)
         return await work()
 
     with asyncio.Runner(loop_factory=_new_loop) as runner:

@@ -10,14 +10,15 @@ import click
 
 from agentprof.errors import InputError
 from agentprof.report.layout import table
-from agentprof.runs.store import list_runs, read_run
+from agentprof.runs.store import RunData, list_runs, read_run
 
 _HEADERS = ("run", "scenarios", "backends", "sessions", "state")
 _UNLIMITED = 10_000
+_DEFAULT = Path("runs")
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path), default=Path("runs"))
+@click.argument("folder", type=click.Path(path_type=Path), default=_DEFAULT)
 def runs(folder: Path) -> None:
     """List the runs in FOLDER (default: runs), oldest first.
 
@@ -25,6 +26,8 @@ def runs(folder: Path) -> None:
     Example:
       agentprof runs
     """
+    if not folder.is_dir() and folder != _DEFAULT:
+        raise InputError(f"{folder}: there is no such folder.")
     rows = [_row(path) for path in list_runs(folder)]
     if not rows:
         click.echo(f"{folder}: no runs yet. `agentprof replay SCENARIO -b local` makes one.", err=True)
@@ -43,5 +46,11 @@ def _row(folder: Path) -> tuple[str, ...]:
         ", ".join(data.facts.get("scenarios") or ()),
         ", ".join(data.facts.get("backends") or ()),
         f"{data.sessions} of {len(data.facts.get('planned') or ())}",
-        "finished" if data.facts.get("is_finished") else "incomplete",
+        _state(data),
     )
+
+
+def _state(data: RunData) -> str:
+    """Whether the run came to its end, and how many of its sessions didn't complete."""
+    state = "finished" if data.facts.get("is_finished") else "incomplete"
+    return f"{state}, {data.unfinished} not completed" if data.unfinished else state

@@ -36,13 +36,14 @@ _NO_KEYS_HERE = "a key doesn't belong in this file; put it in an environment var
 """Names that no copy of a workspace holds either."""
 
 
-def load_scenario(path: Path) -> Scenario:
+def load_scenario(path: Path, *, is_live: bool = False) -> Scenario:
     """Read a scenario file. The workspace comes back absolute, the system prompt as text, with source and digest.
 
     The digest is the SHA-256 of the file, the prompt, and each workspace file with its path and executable bit; it
-    leaves out what no copy holds, such as `.git`. Raises InputError, one line for each problem.
+    leaves out what no copy holds, such as `.git`. `is_live`: it will run live, so its steps are held to nothing.
+    Raises InputError, one line for each problem.
     """
-    return _scenario_of(read_document(path))
+    return _scenario_of(read_document(path), is_live=is_live)
 
 
 def load_backends(path: Path) -> dict[str, Backend]:
@@ -65,9 +66,9 @@ def make_backend(name: str, values: Mapping[str, Any]) -> Backend:
         raise InputError("\n".join(lines)) from None
 
 
-def _scenario_of(document: Document) -> Scenario:
+def _scenario_of(document: Document, *, is_live: bool = False) -> Scenario:
     problems = Problems(document.path)
-    for loc, words in trajectory_problems(document.data):
+    for loc, words in trajectory_problems({**document.data, "mode": "live"} if is_live else document.data):
         problems.add(document.line_of(loc), f"{place(loc)}: {words}" if loc else words)
     scenario = _validated(Scenario, document, (), document.data, problems)
     workspace = _named_path(document, "workspace", problems)

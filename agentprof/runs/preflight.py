@@ -32,6 +32,9 @@ _UNREACHABLE = "Is the server up, and is base_url right (it usually ends in /v1)
 _ADVICE = {
     "refused": _UNREACHABLE,
     "connect_timeout": _UNREACHABLE,
+    "unreachable": _UNREACHABLE,
+    "not_http": "Is base_url right, http or https included?",
+    "not_a_stream": "Does the server stream chat completions (stream: true)?",
     "disconnected": "Is base_url right, http or https included?",
     "dns": "Is base_url right?",
     "tls": "Is base_url right (http or https), and is its certificate trusted here?",
@@ -98,6 +101,8 @@ async def make_ready(
         async with asyncio.timeout(limit_s) as limit:
             await _wait_until_ready(client, on_wait)
         found = await fingerprint(backend)
+        if found.engine == "llama.cpp":
+            await _check_model(backend)
     except TimeoutError:
         await client.close()
         if not limit.expired():
@@ -111,6 +116,16 @@ async def make_ready(
     client.engine = found.engine
     client.retry = RetryPolicy()
     return client, found
+
+
+async def _check_model(backend: Backend) -> None:
+    """llama.cpp answers to any model name; another server's would be a 404. Raises PreflightError."""
+    served = await _served_models(backend)
+    if served and backend.model not in served:
+        raise PreflightError(
+            f'backend "{backend.name}": there is no model "{backend.model}" at {backend.base_url}. '
+            f"It serves: {', '.join(served[:_MOST_NAMES])}."
+        )
 
 
 async def _wait_until_ready(client: ChatClient, on_wait: Callable[[str], None]) -> None:

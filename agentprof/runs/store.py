@@ -171,6 +171,12 @@ class RunData:
     problems: Sequence[str] = field(default_factory=tuple)
     sessions: int = 0
 
+    @property
+    def unfinished(self) -> int:
+        """How many sessions ended otherwise than completed."""
+        ends = [span.attributes[semconv.OUTCOME] for span in self.spans if semconv.OUTCOME in span.attributes]
+        return sum(end != "completed" for end in ends)
+
 
 def read_run(folder: Path) -> RunData:
     """Load a run folder. A truncated or corrupt line is skipped and named in `problems`; so are sessions without spans.

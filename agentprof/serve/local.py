@@ -149,16 +149,19 @@ def _spawn(options: EngineOptions) -> LocalEngine:
     weights = find_weights(options.model)
     match_tokens, draft_tokens = _SPECULATION_TOKENS.get(options.speculation, (None, None))
     model = options.alias or model_name(options.model)
+    template = tool_template(weights)
     log_fd, log = tempfile.mkstemp(prefix="agentprof-engine-", suffix=".log")
     order = asdict(options) | {
         "weights": str(weights),
         "model": model,
-        "template": tool_template(weights),
+        "template": template,
         "match_tokens": options.match_tokens or match_tokens,
         "draft_tokens": options.draft_tokens or draft_tokens,
         "log": log,
     }
     with ExitStack() as stack:
+        remove_log = stack.enter_context(ExitStack())
+        remove_log.callback(Path(log).unlink, missing_ok=True)
         stack.callback(os.close, log_fd)
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "agentprof.serve.local_process"],
@@ -168,6 +171,7 @@ def _spawn(options: EngineOptions) -> LocalEngine:
             bufsize=0,
             start_new_session=True,  # Ctrl-C in the terminal is for this process; it ends the engine itself
         )
+        remove_log.pop_all()  # from here on `stop` does it
     with suppress(BrokenPipeError):  # it died at once: reading its first line finds that out, and why
         cast("IO[bytes]", process.stdin).write(json.dumps(order, default=str).encode() + b"\n")
     return LocalEngine(process, model, Path(log))

@@ -11,6 +11,7 @@ from statistics import median, median_low
 from agentprof.records.call import TokenEvent
 
 _BUFFERED_MIN_TOKENS = 16  # a call of so few tokens may well fit one read
+_FULL_READ_EVENTS = 32  # no model writes so many within the time of one read: a buffer was emptied
 _CLUMP_GAP_NS = 1_000_000  # reads closer than this were sent together
 _LATE_SILENCE_NS = 250_000_000
 _LATE_MIN_TOKENS = 16
@@ -24,6 +25,19 @@ def first_read(events: Sequence[TokenEvent]) -> Sequence[TokenEvent]:
     """The token events of the first read that carries any."""
     size = next((i for i, event in enumerate(events) if event.read != events[0].read), len(events))
     return events[:size]
+
+
+def _first_flush(events: Sequence[TokenEvent]) -> Sequence[TokenEvent]:
+    """The first read that carries tokens, with the reads that bring the rest of the same flush."""
+    end = len(first_read(events))
+    size = end
+    while end < len(events) and size >= _FULL_READ_EVENTS:
+        following = first_read(events[end:])
+        if following[0].at_ns - events[end - 1].at_ns > _CLUMP_GAP_NS:
+            break
+        size = len(following)
+        end += size
+    return events[:end]
 
 
 def has_counts(events: Sequence[TokenEvent]) -> bool:
@@ -51,11 +65,12 @@ def token_weights(events: Sequence[TokenEvent], total: int) -> list[float]:
 def is_buffered(events: Sequence[TokenEvent], output_tokens: int) -> bool:
     """Whether the first read that carries tokens brings 90 % or more of a call of more than 16 output tokens.
 
-    By token counts where every event has one, else by characters.
+    By token counts where every event has one, else by characters. A flush that is larger than the socket's buffer
+    comes in several reads: one of dozens of events and those within a millisecond of it count as one.
     """
     if not events or output_tokens <= _BUFFERED_MIN_TOKENS:
         return False
-    first = first_read(events)
+    first = _first_flush(events)
     if len(first) == len(events):
         return True
     if has_counts(events):

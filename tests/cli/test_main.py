@@ -58,7 +58,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: ExitCode 
 def write_run(folder: Path, plan: int = 1, **facts: object) -> None:
     """A run of one finished session, of so many planned."""
     planned = [{"scenario": "fix", "backend": "new", "repetition": n + 1, "is_warmup": False} for n in range(plan)]
-    writer = RunWriter(folder, {"planned": planned, "scenarios": {"fix": {}}, "backends": {"new": {}}, **facts})
+    writer = RunWriter(
+        folder, {"planned": planned, "scenarios": {"fix": {}}, "backends": {"new": {}}, "is_finished": True, **facts}
+    )
     attributes = {semconv.SCENARIO: "fix", semconv.BACKEND: "new", semconv.REPETITION: 1, semconv.OUTCOME: "completed"}
     root = Span(SpanRef(1, 1), None, "invoke_agent fix", 0, 10**9, attributes=attributes)
     writer.write_session([root], [], [], {})
@@ -254,7 +256,7 @@ def test_runs_lists_them_all(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run(["runs"]) == ExitCode.OK
     assert "no runs yet" in capsys.readouterr().err
     write_run(tmp_path / "runs" / "whole", is_finished=True)
-    write_run(tmp_path / "runs" / "cut", plan=4)
+    write_run(tmp_path / "runs" / "cut", plan=4, is_finished=False)
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "run.json").write_text("{")
     assert run(["runs"]) == ExitCode.OK

@@ -296,6 +296,18 @@ class TestHeldBack:
         assert (figures.is_buffered, figures.is_estimated, figures.decode_ns) == (True, False, None)
         assert figures.first_read_tokens == 40
 
+    def test_a_flush_larger_than_the_sockets_buffer_is_one(self):
+        part = [text("word ") for _ in range(1024)]
+        stream = Timeline().at(71.02, *part).at(71.0205, *part).at(71.021, *part).at(71.0215, *part, usage(9, 4096))
+        figures = stream.figures()
+        assert (figures.is_buffered, figures.decode_ns) == (True, None)
+
+    def test_fast_decoding_in_small_reads_is_no_flush(self):
+        stream = Timeline()
+        for step in range(64):
+            stream.at(1 + step * 0.0005, *[text("word ")] * 8)
+        assert stream.at(1.04, usage(9, 512)).figures().is_buffered is False
+
     @pytest.mark.parametrize(("first", "is_buffered"), [(90, True), (89, False)])
     def test_nine_tenths_of_the_tokens_is_the_limit(self, first, is_buffered):
         stream = Timeline().at(1, text("a", usage=tokens(first))).at(2, text("b" * 999, usage=tokens(100)))
