@@ -52,6 +52,7 @@ def test_what_differs_between_equal_runs_is_replaced(text: str, masked: str) -> 
         "/tmp/agentprof-zzzz9999/x",
         "a/5s/b 10s-timeout",
         "trailing newline\n",
+        "[stopped at the time limit of 3 s]",
     ],
 )
 def test_what_does_not_is_left_alone(text: str) -> None:

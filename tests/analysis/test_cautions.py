@@ -51,6 +51,21 @@ def test_on_the_session(arguments: dict[str, Any], words: str) -> None:
     assert words in caution
 
 
+def test_on_the_tools() -> None:
+    trace = Trace()
+    root = trace.add(None, "invoke_agent fix", 0, 400, REPLAYED)
+    step = trace.add(root, "step 1", 0, 400)
+    add_call(trace, step, 0, first=50, last=99)
+    named = {semconv.TOOL_NAME: "edit_file"}
+    trace.add(step, "execute_tool edit_file", 100, 200, named, error="the old text does not occur")
+    trace.add(step, "execute_tool bash", 200, 300, {semconv.EXIT_CODE: 1})
+    trace.add(step, "execute_tool bash", 300, 400, {semconv.TIMED_OUT: True}, error="stopped at the time limit")
+    assert session_cautions(trace.session(), has_warmup=True) == [
+        "1 of 3 tool calls failed; the first, edit_file: the old text does not occur",
+        "1 of 3 tool calls were stopped at limits.tool: their time is the limit's.",
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

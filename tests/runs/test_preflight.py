@@ -110,6 +110,24 @@ def test_the_key_goes_to_side_endpoints_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert asked["Authorization"] == f"Bearer {KEY}"
 
 
+def test_llama_cpp_answers_to_any_name_so_its_list_is_asked() -> None:
+    tiny = TinyServer()
+
+    async def props(request: web.Request) -> web.Response:
+        return web.json_response({"default_generation_settings": {"n_ctx": 512}})
+
+    async def models(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "small"}]})
+
+    routes = {"POST /v1/chat/completions": tiny.chat, "GET /props": props, "GET /v1/models": models}
+    with serve(routes) as url:
+        text = refused(backend(url + "/v1", model="nope"))
+        found, _ = prepare(backend(url + "/v1", model="small"))
+    assert 'there is no model "nope"' in text
+    assert text.endswith("It serves: small.")
+    assert found.engine == "llama.cpp"
+
+
 def test_a_server_that_loads_is_waited_for() -> None:
     with tiny_server(fault=lambda number: error(503, "Loading model") if number == 0 else None) as tiny:
         _, waited = prepare(backend(tiny.base_url))
