@@ -119,7 +119,6 @@ class Replay:
             raise RunError(f"{str(error).rstrip('.?')}. The sessions before it are kept.") from error
 
     async def _run_session(self, planned: PlannedSession, recording: Recording, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
         scenario = self._scenarios[planned.scenario]
         status = SessionStatus(
             planned.scenario,
@@ -133,6 +132,7 @@ class Replay:
         recorder = recording.new_session()
         ended = _Ended()
         try:
+            await asyncio.sleep(wait_s)
             await self._play(planned, scenario, recording, recorder, status, ended)
         finally:
             del recording.running[planned]
