@@ -18,6 +18,8 @@ from agentprof.errors import AgentprofError, ExitCode
 _COMMANDS = {
     "replay": "Replay scenarios against served models; say where the time went.",
     "bench": "Measure a backend with requests of fixed length and no agent.",
+    "probe": "Ask a backend, in two minutes, what predicting on it needs.",
+    "predict": "What a run would take on a probed backend, row by row.",
     "explain": "Explain a run again, from its folder alone.",
     "runs": "List what has been run.",
     "validate": "Check scenario and backend files.",
