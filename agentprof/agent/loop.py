@@ -175,7 +175,7 @@ class Session:
         tasks = [asyncio.create_task(self._run_tool(call, step, tool_limits, begun_ns)) for call in calls]
         try:
             results = await asyncio.gather(*tasks)
-        except BaseException:
+        except BaseException:  # cancellation too: no tool may outlive its session
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

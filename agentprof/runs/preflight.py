@@ -110,7 +110,7 @@ async def make_ready(
         raise PreflightError(
             f'backend "{backend.name}": no completion from {client.address} within {limit_s:g} s. Is it still loading?'
         ) from None
-    except BaseException:
+    except BaseException:  # cancellation too: the client has connections
         await client.close()
         raise
     client.engine = found.engine

@@ -186,7 +186,7 @@ async def run_together(works: Sequence[Awaitable[None]]) -> None:
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.gather(*tasks)
-    except BaseException:
+    except BaseException:  # cancellation too: what runs must end first
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
