@@ -21,7 +21,7 @@ def of_workspaces_in(folder: Path) -> set[int]:
     return {pid for pid in _pids() if any(entry.startswith(mark) for entry in _read(pid, "environ").split(b"\0"))}
 
 
-def are_gone(find: Callable[[], object], within_s: float = 3.0) -> bool:
+def are_gone(find: Callable[[], object], within_s: float = 20.0) -> bool:
     """Whether nothing is found any more, after a moment: the kernel takes a killed process away in its own time."""
     until = time.monotonic() + within_s
     while find():

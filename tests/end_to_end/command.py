@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 _COMMAND = [sys.executable, "-m", "agentprof"]
 
 
@@ -38,12 +40,14 @@ class Running:
     mark: str
     started: float = field(default_factory=time.monotonic)
 
-    def wait_for(self, condition: Callable[[], bool], deadline_s: float = 30) -> None:
+    def wait_for(self, condition: Callable[[], bool], deadline_s: float = 90) -> None:
         """Wait until something is so, while the command runs."""
         until = time.monotonic() + deadline_s
         while not condition():
             assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < until
+            if time.monotonic() > until:
+                self.process.kill()
+                pytest.fail(f"not so within {deadline_s:g} s: {self.process.communicate()}")
             time.sleep(0.01)
 
     def signal(self, number: signal.Signals, *, again: bool = False) -> Ended:
@@ -54,9 +58,13 @@ class Running:
             self.process.send_signal(number)
         return self.end()
 
-    def end(self, timeout_s: float = 60) -> Ended:
+    def end(self, timeout_s: float = 150) -> Ended:
         """Wait for the end."""
-        out, err = self.process.communicate(timeout=timeout_s)
+        try:
+            out, err = self.process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            pytest.fail(f"no end within {timeout_s:g} s: {self.process.communicate()}")
         return Ended(self.process.returncode, out, err, time.monotonic() - self.started)
 
     def survivors(self) -> list[int]:

@@ -50,13 +50,13 @@ def killed_run(folder: Path, tiny: TinyServer, moment: Moment) -> int:
     many = ["--repeat", str(SESSIONS), "--concurrency", str(moment.concurrency)]
     running = start("replay", "tiny.yaml", *server, *many, cwd=folder, TMPDIR=str(temporary))
     if moment.begun:
-        running.wait_for(lambda: places.exists() and len(places.read_text().split()) >= moment.begun, 60)
+        running.wait_for(lambda: places.exists() and len(places.read_text().split()) >= moment.begun)
     else:
-        running.wait_for(lambda: (folder / "out" / "run.json").exists(), 60)
+        running.wait_for(lambda: (folder / "out" / "run.json").exists())
     time.sleep(moment.seconds)
     ended = running.signal(signal.SIGKILL)
-    assert are_gone(running.survivors, 20)
-    assert are_gone(lambda: of_workspaces_in(temporary), 5)
+    assert are_gone(running.survivors, 60)
+    assert are_gone(lambda: of_workspaces_in(temporary), 20)
     assert list(temporary.iterdir()) == []
     return ended.code
 
