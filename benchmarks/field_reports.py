@@ -7,10 +7,11 @@ Report 1: `agentprof bench` on four servers must give the published rates, and T
 add up to the difference within 0.1 %; on the slowest it shows how little of a tenfold decode rate reaches the agent.
 Report 2: three fixed prompts on four servers within 2 %, and 8 users at once on three of them within 5 %.
 
-Exit code 1 if anything is missed. About 25 minutes; on a busy machine the client's own milliseconds can exceed 2 % of
-TTFT. --quick takes about two: servers and tools run ten times as fast, figures are scaled back, and
-bounds are wide, since the client's milliseconds and the start of processes don't scale. docs/field-reports.md tells
-what it all means.
+Exit code 1 if anything is missed. About 25 minutes. On a busy machine the client's own milliseconds can exceed 2 % of
+TTFT; `chrt -f 1 python benchmarks/field_reports.py` (as root) puts it before others: servers and client need a tenth of
+a core. --quick takes about two minutes: servers and tools run ten times as fast, figures are scaled back, and bounds
+are wide, since the client's milliseconds and the start of processes don't scale. docs/field-reports.md tells what it
+all means.
 """
 
 from __future__ import annotations
