@@ -54,10 +54,12 @@ class _StampingConnector(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  as aiohttp calls it
     ) -> Connection:
+        exchange = EXCHANGE.get()
+        if not exchange.reconnects:
+            exchange.entered_ns = now_ns()  # what the transport did before is building the request
         connection = await super().connect(req, traces, timeout)
         protocol = connection.protocol
         if isinstance(protocol, StampedHandler):
-            exchange = EXCHANGE.get()
             exchange.connected_ns = now_ns()
             protocol.begin(exchange)
         return connection
