@@ -38,7 +38,7 @@ MOMENTS = [Moment(begun, _RANDOM.uniform(0, 0.3), 2 - begun % 2) for begun in ra
 def killed_run(folder: Path, tiny: TinyServer, moment: Moment) -> int:
     """Start a run in a folder of its own and kill it at the moment; asserts that nothing is left of it.
 
-    Returns how it ended: a machine that wakes the test up too late may have let the last one run to its end.
+    Returns how it ended: a machine that wakes the test up too late may have let the last runs come to their end.
     """
     temporary, places = folder / "tmp", folder / "places"
     temporary.mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_finished_sessions_load_and_the_others_are_named(tmp_path: Path, capsys:
     folders = [tmp_path / str(number) for number in range(len(MOMENTS))]
     with tiny_server(token_s=0.005) as tiny, ThreadPoolExecutor(2) as pool:
         codes = list(pool.map(killed_run, folders, [tiny] * len(MOMENTS), MOMENTS))
-    assert codes.count(-signal.SIGKILL) >= SESSIONS - 1, codes
+    assert codes.count(-signal.SIGKILL) >= SESSIONS - 2, codes
     finished = []
     for folder, moment in zip(folders, MOMENTS, strict=True):
         code = run(["explain", str(folder / "out"), "--json"])
