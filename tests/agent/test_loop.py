@@ -183,7 +183,7 @@ def test_the_tool_limit_is_a_result_and_the_session_goes_on(tmp_path: Path) -> N
     assert tool.attributes[semconv.TIMED_OUT] is True
     assert tool.error is not None
     assert "limit" in tool.error
-    assert played.messages[3]["content"] == "before\n[stopped at the time limit of 0.00s]"  # masked
+    assert played.messages[3]["content"] == "before\n[stopped at the time limit of 0.3 s]"
 
 
 def test_a_failed_call_ends_the_session_and_keeps_the_trajectory(tmp_path: Path) -> None:
