@@ -11,7 +11,8 @@ given the prompt length that the first other client's requests have for the serv
 The engine logs what each request took: the time of its prompt, and the time from its first token to its last. What a
 client reports less the engine's, over the same requests, is what that client adds, whatever else the machine did.
 
-DIR is a folder that `transformers` reads the model's tokeniser from; the clients run in its parent folder.
+DIR is a folder that `transformers` reads the model's tokeniser from; the clients run  aiperf doesn't
+XX
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -66,13 +68,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One client's figures and the engine's for the same requests, means in ms."""
+    """One client's figures and the engine's for the same requests, means in ms.
+
+    cpu_s: CPU time of the client's processes, its start and the making of its prompts included.
+    """
 
     ttft: float
     tpot: float
     prompt: float
     step: float
     prompt_tokens: float
+    cpu_s: float
 
 
 def agentprof_command(_: str, job: Job) -> list[str]:
@@ -106,7 +112,7 @@ def guidellm_command(path: str, job: Job) -> list[str]:
         *(path, "run", "--backend", backend, "--profile", "kind=synchronous"),
         *("--constraint", f"kind=max_requests,count={job.shape.requests}"),
         *("--data", f"kind=synthetic_text,{lengths}", "--tokenizer", f"kind=hf_auto,model={job.tokenizer}"),
-        *("--random-seed", str(job.seed), "--output", f"kind=json,path={job.out / 'guidellm.json'}"),
+        *("--seed", f"kind=static,value={job.seed}", "--output", f"kind=json,path={job.out / 'guidellm.json'}"),
     ]
 
 
@@ -152,25 +158,34 @@ def engine_times(log: str, output_tokens: int) -> Iterator[tuple[float, float, i
             yield prompt_ms, float(ms) / (output_tokens - 1), prompt_tokens
 
 
-def take_turn(name: str, path: str, job: Job, cwd: Path) -> Turn:
-    """Run a client once. Ends the program with the client's own words where it fails."""
+def take_turn(name: str, path: str, job: Job, cwd: Path) -> Turn | str:
+    """Run a client once; why its figures can't be used where a request of it failed or was cut.
+
+    Ends the program with the client's own words where it doesn't run.
+    """
     command, result = CLIENTS[name]
-    begun = job.engine.log.stat().st_size
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    done = subprocess.run(
-        command(path, job), cwd=cwd, env=os.environ | offline, capture_output=True, text=True, timeout=900, check=False
-    )
+    begun, cpu_s = job.engine.log.stat().st_size, children_cpu_s()
+    done = subprocess.run(command(path, job), cwd=cwd, capture_output=True, text=True, timeout=900, check=False)
     if done.returncode:
         sys.exit(f"{name}: exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     found = result_of(job.out / result)
     log = job.engine.log.read_bytes()[begun:].decode(errors="replace")
     times = list(engine_times(log, job.shape.output_tokens))
     if len(times) != job.shape.requests or found.completed.value != job.shape.requests:
-        sys.exit(f"{name}: {found.completed.value} requests completed, the engine logged {len(times)} of that length.")
+        return f"{found.completed.value} requests completed; the engine logged {len(times)} of that length"
     if found.ttft_ns.value is None or found.tpot_ns.value is None:
-        sys.exit(f"{name}: no TTFT or no TPOT: {found.cautions}")
+        return f"no TTFT or no TPOT: {' '.join(found.cautions)}"
+    if found.output_tokens.value != job.shape.output_tokens * len(times):
+        return f"it counts {found.output_tokens.value} output tokens; the engine {job.shape.output_tokens * len(times)}"
     prompt, step, tokens = (statistics.fmean(column) for column in zip(*times, strict=True))
-    return Turn(float(found.ttft_ns.value) / 1e6, float(found.tpot_ns.value) / 1e6, prompt, step, tokens)
+    ttft, tpot = float(found.ttft_ns.value) / 1e6, float(found.tpot_ns.value) / 1e6
+    return Turn(ttft, tpot, prompt, step, tokens, children_cpu_s() - cpu_s)
+
+
+def children_cpu_s() -> float:
+    """CPU seconds of child processes that have ended; the engine, which runs on, isn't among them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
@@ -182,11 +197,14 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 def table(turns: dict[str, list[Turn]]) -> str:
     """Markdown: means over rounds ± their standard deviation; 'added' is the client's figure less the engine's."""
     lines = [
-        "| client | prompt tokens | TTFT | engine's prompt time | added | TPOT | engine's | added |",
-        "|---|---|---|---|---|---|---|---|",
+        "| client | rounds | prompt tokens | TTFT | engine's prompt time | added | TPOT | engine's | added | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, some in turns.items():
+        if not some:
+            continue
         cells = [
+            str(len(some)),
             f"{statistics.fmean([turn.prompt_tokens for turn in some]):.1f}",
             spread([turn.ttft for turn in some]),
             spread([turn.prompt for turn in some]),
@@ -194,6 +212,7 @@ def table(turns: dict[str, list[Turn]]) -> str:
             spread([turn.tpot for turn in some], 2),
             spread([turn.step for turn in some], 2),
             spread([turn.tpot - turn.step for turn in some], 3),
+            spread([turn.cpu_s for turn in some]),
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -213,10 +232,12 @@ def measure(options: argparse.Namespace, shape: Shape, folder: Path) -> dict[str
                 out.mkdir(parents=True)
                 job = Job(engine, shape, options.seed + number, out, tokenizer.name, input_tokens)
                 turn = take_turn(name, str(paths.get(name)), job, tokenizer.parent)
+                print(f"{number} {name}: load {os.getloadavg()[0]:.1f}, {turn}", file=sys.stderr, flush=True)
+                if isinstance(turn, str):
+                    continue
                 if name == others[0] and number == 0:
                     input_tokens = round(turn.prompt_tokens)
                 turns[name].append(turn)
-                print(f"{number} {name}: load {os.getloadavg()[0]:.1f}, {turn}", file=sys.stderr, flush=True)
     return turns
 
 

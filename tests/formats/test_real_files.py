@@ -63,6 +63,17 @@ def test_vllms_arrays_give_its_summary(tmp_path: Path) -> None:
     assert float(found.price_ns) == pytest.approx(float(read("real-vllm.json").price_ns), rel=1e-9)
 
 
+def test_vllm_with_a_request_that_failed(tmp_path: Path) -> None:
+    """The server closed a pooled connection; the failed request has 0 in the arrays."""
+    result = json.loads((FIXTURES / "real-vllm-failed.json").read_text())
+    path = tmp_path / "arrays.json"
+    path.write_text(json.dumps({key: value for key, value in result.items() if not key.startswith("mean")}))
+    found, from_arrays = read("real-vllm-failed.json"), read_benchmark(path)
+    assert (found.completed.value, found.failed.value, found.output_tokens.value) == (2, 1, 55)
+    assert found.ttft_ns.value == Fraction("2875.703532499756") * MS
+    assert from_arrays.ttft_ns.value == (Fraction("3.016509195999788") + Fraction("2.734897868999724")) / 2 * 1000 * MS
+
+
 def test_aiperf() -> None:
     found = read("real-aiperf.json")
     assert found.ttft_ns.value == Fraction("5716.064589333333") * MS
