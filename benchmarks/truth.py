@@ -85,13 +85,17 @@ class Line:
         fixed, share = _BOUNDS.get(self.concurrency, _BOUNDS[16])
         return fixed + share * pair.true_ns
 
-    def is_within(self, share: float) -> bool:
-        """Whether this share of the errors is within the bounds; a missing number never is."""
-        ratios = sorted(
-            abs(pair.measured_ns - pair.true_ns) / self.bound_ns(pair) if pair.measured_ns is not None else inf
+    @property
+    def ratios(self) -> list[float]:
+        """Errors in units of their bounds, sorted; without end where no number was given."""
+        return sorted(
+            inf if pair.measured_ns is None else abs(pair.measured_ns - pair.true_ns) / self.bound_ns(pair)
             for pair in self.pairs
         )
-        return _percentile(ratios, share) <= 1
+
+    def is_within(self, share: float) -> bool:
+        """Whether this share of the errors is within the bounds."""
+        return _percentile(self.ratios, share) <= 1
 
     @property
     def verdict(self) -> str:
@@ -150,6 +154,21 @@ def print_lines(lines: Iterable[Line]) -> None:
             together = Line(quiet[0].concurrency, quiet[0].case, of, rows, [p for line in quiet for p in line.pairs])
             print(f"| {together.concurrency} | {together.case} | {of} | {rows} | {together.cells()} |")
     sys.stdout.flush()
+
+
+def print_servers(lines: Sequence[Line]) -> None:
+    """For each kind of server, how many figures were held against the truth, and which came closest to its bound."""
+    print("\n| at once | server | figures | ok | closest to its bound | p95 error ms | bound ms |")
+    print("|---|---|---|---|---|---|---|")
+    by_server: defaultdict[tuple[int, str], list[Line]] = defaultdict(list)
+    for line in lines:
+        by_server[line.concurrency, line.case].append(line)
+    for (concurrency, case), own in by_server.items():
+        worst = max(own, key=lambda line: _percentile(line.ratios, 0.95))
+        ok = sum(line.verdict == "ok" for line in own)
+        bound_ns = median(worst.bound_ns(pair) for pair in worst.pairs)
+        numbers = f"{_percentile(worst.errors_ns, 0.95) / 1e6:.2f} | {bound_ns / 1e6:.2f}"
+        print(f"| {concurrency} | {case} | {len(own)} | {ok} | {worst.of}: {worst.row} | {numbers} |")
 
 
 def summarize(lines: Sequence[Line]) -> bool:
@@ -268,6 +287,7 @@ def compare(place: Place, levels: Sequence[int], words: Sequence[str], *, is_qui
                 measured = measure(case, concurrency, _SESSIONS[is_quick][concurrency], place)
                 print_lines(measured)
                 lines += measured
+    print_servers(lines)
     return summarize(lines)
 
 

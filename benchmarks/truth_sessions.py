@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +34,7 @@ from agentprof.serve.sim import RequestTruth
 
 _MOST_BUFFERED = 0.9
 _BUFFERED_TOKENS = 16
+_LOOP_NAMES = (semconv.PREPARE, semconv.PARSE, semconv.DISPATCH)
 _STAMPS = re.compile(r"stamps (\d+)[.,](\d{6}) (\d+)[.,](\d{6}) (\d+)")
 
 
@@ -232,20 +233,29 @@ def tool_times(frame: SessionFrame, stamps: Mapping[int, tuple[int, int]]) -> di
 def agent_pairs(frame: SessionFrame, calls: Sequence[TrueCall], tools: Mapping[int, int]) -> Iterator[Pair]:
     """The loop's own work, between one response and the next request.
 
-    No witness sees it alone. What the server saw from `[DONE]` to the next request, less the true times of
-    tools and pauses, less connecting and sending (which are compared by themselves), is what the loop must have taken.
+    No witness sees it alone. What the server saw from `[DONE]` to the next request, less the true times of tools and
+    pauses, less what agentprof calls connecting, sending and unattributed (compared by themselves), is what the loop
+    must have taken.
     """
     spans = {span.ref: span for span in frame.spans}
-    own: defaultdict[tuple[int, bool], int] = defaultdict(int)
-    for span in frame.spans:
-        if span.parent is not None and span.name in (semconv.PREPARE, semconv.PARSE, semconv.DISPATCH):
-            own[span.parent.span_id, span.name == semconv.PREPARE] += span.duration_ns
     for (before, known_before), (after, known_after) in pairwise(zip(frame.calls, calls, strict=True)):
         step, next_step = (parent_of(spans[call.ref]) for call in (before, after))
+        inside = [s for s in frame.spans if before.end_ns <= s.start_ns < after.start_ns]
+        own = _covered_ns(s for s in inside if s.name in _LOOP_NAMES and parent_of(s) in (step, next_step))
+        every = _covered_ns(s for s in inside if not s.name.startswith(semconv.STEP))
+        thought_ns = THINK_NS * any(span.name == semconv.THINK for span in inside)
+        elsewhere_ns = (after.connect_ns or 0) + (after.send_ns or 0) + after.start_ns - before.end_ns - every
         gap_ns = known_after.attempts[0].received_ns - known_before.end_ns
-        thought = any(s.name == semconv.THINK and before.end_ns <= s.start_ns < after.start_ns for s in frame.spans)
-        others_ns = tools.get(step, 0) + THINK_NS * thought + (after.connect_ns or 0) + (after.send_ns or 0)
-        yield Pair("ledger", "agent, each gap", own[step, False] + own[next_step, True], gap_ns - others_ns)
+        yield Pair("ledger", "agent, each gap", own, gap_ns - tools.get(step, 0) - thought_ns - elsewhere_ns)
+
+
+def _covered_ns(spans: Iterable[Span]) -> int:
+    """How long at least one of the spans was open."""
+    covered, until = 0, 0
+    for start, end in sorted((span.start_ns, span.end_ns) for span in spans):
+        covered += max(0, end - max(start, until))
+        until = max(until, end)
+    return covered
 
 
 def parent_of(span: Span) -> int:
