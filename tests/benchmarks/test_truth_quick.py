@@ -47,11 +47,11 @@ def test_every_row_is_near_its_truth(place: Place) -> None:
     assert_near(lines)
     assert {len(calls[row].pairs) for row in CALL_ROWS} == {2 * 3}
     assert len(ledger["agent, each gap"].pairs) == 2 * 2
-    # At least: 3 × 40 ms that nobody reports, 3 prefills of 40 ms, 11 steps of 8 ms, a pause of 100 ms.
-    assert ledger["first_token_wait"].true_ns >= 120 * MS
-    assert ledger["prefill"].true_ns >= 120 * MS
-    assert calls["decode"].true_ns >= 85 * MS
-    assert ledger["tool"].true_ns >= 160 * MS
+    # About: 3 × 40 ms that nobody reports, 3 prefills of 40 ms, 11 steps of 8 ms, tools of 160 ms, a pause of 100 ms.
+    assert ledger["first_token_wait"].true_ns >= 80 * MS
+    assert ledger["prefill"].true_ns >= 80 * MS
+    assert calls["decode"].true_ns >= 60 * MS
+    assert ledger["tool"].true_ns >= 100 * MS
     assert ledger["think"].true_ns == 100 * MS
 
 
