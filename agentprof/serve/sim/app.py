@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from agentprof.errors import InputError
+from agentprof.serve.sim.arrivals import Arrivals, StampingRunner
 from agentprof.serve.sim.cache import PrefixCache
 from agentprof.serve.sim.counters import Counters
 from agentprof.serve.sim.deadlines import Deadlines
@@ -68,12 +69,14 @@ async def running_app(profile: Profile, options: SimOptions) -> AsyncIterator[st
         cache=PrefixCache(profile.cache.block_tokens, profile.cache.blocks),
         slots=Slots(profile.slots),
         deadlines=Deadlines(),
+        arrivals=Arrivals(),
         counters=Counters(profile.model),
         log=TruthLog(options.log),
     )
     context = server_context(profile.tls) if profile.tls else None
-    runner = web.AppRunner(
+    runner = StampingRunner(
         build_app(served),
+        served.arrivals,
         access_log=None,
         handler_cancellation=True,
         keepalive_timeout=max(0.05, profile.idle_close / 1e9 / options.time_scale),

@@ -12,6 +12,7 @@ import orjson
 from aiohttp import web
 
 from agentprof.clock import now_ns
+from agentprof.serve.sim.arrivals import Arrivals, client_port
 from agentprof.serve.sim.cache import PrefixCache, extend_keys
 from agentprof.serve.sim.chunks import KEEP_ALIVE, MALFORMED, Frame, Heading, Shaper
 from agentprof.serve.sim.counters import Counters
@@ -41,6 +42,7 @@ class Served:
     cache: PrefixCache
     slots: Slots
     deadlines: Deadlines
+    arrivals: Arrivals
     counters: Counters
     log: TruthLog
     started_ns: int = field(default_factory=now_ns)
@@ -66,8 +68,7 @@ class Generation:
         self._truth = RequestTruth(served.last_number, request.path, now_ns())
         self._truth.request_id = request.headers.get("X-Request-Id") or f"{served.seed}-{served.last_number}"
         self._truth.traceparent = request.headers.get("traceparent", "")
-        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
-        self._truth.client_port = peer[1] if peer else 0
+        self._truth.client_port = client_port(request.transport)
         self._fault: Fault | None = None
 
     async def answer(self) -> web.StreamResponse:
@@ -90,6 +91,7 @@ class Generation:
         served, truth = self._served, self._truth
         raw = await self._request.read()
         truth.body_ns = now_ns()
+        truth.arrived_ns = served.arrivals.last_read_ns(truth.client_port) or truth.body_ns
         transport = self._request.transport
         if transport is not None and transport.get_extra_info("sslcontext") is None:
             transport.set_write_buffer_limits(high=0)  # uvloop then writes at once instead of after this turn

@@ -29,8 +29,9 @@ class ChunkTruth(NamedTuple):
 class RequestTruth:
     """What happened to one request. Stamps are `time.perf_counter_ns`, one clock for all processes of a Linux host.
 
-    0 stands for never reached. The queue's times are those of the schedule, all later ones are real. body_ns: the
-    request was read whole. first_token_ns, last_token_ns: a token was made, whether or not a buffer held it back.
+    0 stands for never reached. The queue's times are those of the schedule, all later ones are real. received_ns: a
+    handler has the request's headers. body_ns: it has the body. arrived_ns: the request's last byte came out of the
+    socket, before any handler knows. first_token_ns, last_token_ns: a token was made, whether or not a buffer held it back.
     finish_ns: the last byte was written, or the handler gave up. disconnected_ns: the client was seen to have left.
     injected_ns: what `inject` added. gateway_ns: the gateway's time. client_port: requests that share one share a
     connection.
@@ -44,6 +45,7 @@ class RequestTruth:
     client_port: int = 0
     is_stream: bool = False
     status: int = 0
+    arrived_ns: int = 0
     body_ns: int = 0
     headers_ns: int = 0
     gateway_ns: int = 0
