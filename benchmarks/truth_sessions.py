@@ -34,6 +34,7 @@ from agentprof.serve.sim import RequestTruth
 
 _MOST_BUFFERED = 0.9
 _BUFFERED_TOKENS = 16
+_COMMAND = f"{semconv.EXECUTE_TOOL} bash"
 _LOOP_NAMES = (semconv.PREPARE, semconv.PARSE, semconv.DISPATCH)
 _STAMPS = re.compile(r"stamps (\d+)[.,](\d{6}) (\d+)[.,](\d{6}) (\d+)")
 
@@ -127,6 +128,11 @@ class TrueCall:
         return self.attempts[-1]
 
     @property
+    def upload_ns(self) -> int:
+        """From the headers to the last byte of the request, where they came apart."""
+        return max(0, self.last.arrived_ns - self.last.received_ns)
+
+    @property
     def first_token_ns(self) -> int:
         """When the first token was written."""
         return self.last.token_chunks[0].at_ns
@@ -152,7 +158,7 @@ class TrueCall:
     def retry_ns(self) -> int:
         """From the first attempt to the one that succeeded."""
         again = len(self.attempts) > 1
-        return self.last.received_ns - self.attempts[0].received_ns - self.connect_ns if again else 0
+        return self.last.arrived_ns - self.attempts[0].arrived_ns - self.connect_ns if again else 0
 
     def reported(self, call: CallFrame) -> dict[str, int]:
         """The parts of the wait that gateway and server report, as they truly were."""
@@ -170,12 +176,12 @@ def call_pairs(call: CallFrame, true: TrueCall) -> Iterator[Pair]:
     last = true.last
 
     def since_start(at_ns: int) -> int:
-        return true.connect_ns + at_ns - last.received_ns
+        return true.connect_ns + at_ns - min(last.received_ns, last.arrived_ns)
 
     visible = next((chunk.at_ns for chunk in last.token_chunks if chunk.kind in "ct"), None)
     figures: dict[str, tuple[int | None, int | None]] = {
         "connect": (call.connect_ns, true.connect_ns),
-        "send": (call.send_ns, last.body_ns - last.received_ns),
+        "send": (call.send_ns, true.upload_ns),
         "TTFT": (call.ttft_ns, since_start(true.first_token_ns)),
         "TTFO": (call.ttfo_ns, None if visible is None else since_start(visible)),
         "first event": (call.first_event_ns, since_start(next(c.at_ns for c in last.chunks if c.kind not in "km"))),
@@ -183,9 +189,9 @@ def call_pairs(call: CallFrame, true: TrueCall) -> Iterator[Pair]:
         "retry": (call.retry_ns, true.retry_ns),
     }
     if true.is_buffered:
-        figures["generation"] = (call.generation_ns, true.last_token_ns - last.body_ns)
+        figures["generation"] = (call.generation_ns, true.last_token_ns - last.arrived_ns)
     else:
-        figures["first-token wait"] = (call.wait_ns, true.first_token_ns - last.body_ns)
+        figures["first-token wait"] = (call.wait_ns, true.first_token_ns - last.arrived_ns)
         figures["decode"] = (call.decode_ns, true.last_token_ns - true.first_token_ns)
     measured = {"gateway": call.gateway_ns, "queue": call.server.queue_ns, "prefill": call.server.prefill_ns}
     figures |= {name: (measured[name], ns) for name, ns in true.reported(call).items()}
@@ -202,14 +208,14 @@ def ledger_pairs(
     for call, known in zip(frame.calls, calls, strict=True):
         parts = known.reported(call)
         true["connect"] += known.connect_ns
-        true["network"] += known.last.body_ns - known.last.received_ns
+        true["network"] += known.upload_ns
         true["retry"] += known.retry_ns
         true["tail"] += known.end_ns - known.last_token_ns
         if known.is_buffered:
-            true["generation"] += known.last_token_ns - known.last.body_ns
+            true["generation"] += known.last_token_ns - known.last.arrived_ns
             continue
         true["decode"] += known.last_token_ns - known.first_token_ns
-        true["first_token_wait"] += known.first_token_ns - known.last.body_ns - sum(parts.values())
+        true["first_token_wait"] += known.first_token_ns - known.last.arrived_ns - sum(parts.values())
         for row, ns in parts.items():
             true[row] += ns
     tools = tool_times(frame, stamps)
@@ -241,11 +247,13 @@ def agent_pairs(frame: SessionFrame, calls: Sequence[TrueCall], tools: Mapping[i
     for (before, known_before), (after, known_after) in pairwise(zip(frame.calls, calls, strict=True)):
         step, next_step = (parent_of(spans[call.ref]) for call in (before, after))
         inside = [s for s in frame.spans if before.end_ns <= s.start_ns < after.start_ns]
-        own = _covered_ns(s for s in inside if s.name in _LOOP_NAMES and parent_of(s) in (step, next_step))
+        loop = [s for s in inside if s.name in _LOOP_NAMES and parent_of(s) in (step, next_step)]
+        commands = [s for s in inside if s.name == _COMMAND]
+        own = _covered_ns(loop + commands) - _covered_ns(commands)  # one command may run while another is dispatched
         every = _covered_ns(s for s in inside if not s.name.startswith(semconv.STEP))
         thought_ns = THINK_NS * any(span.name == semconv.THINK for span in inside)
         elsewhere_ns = (after.connect_ns or 0) + (after.send_ns or 0) + after.start_ns - before.end_ns - every
-        gap_ns = known_after.attempts[0].received_ns - known_before.end_ns
+        gap_ns = known_after.attempts[0].arrived_ns - known_before.end_ns
         yield Pair("ledger", "agent, each gap", own, gap_ns - tools.get(step, 0) - thought_ns - elsewhere_ns)
 
 
