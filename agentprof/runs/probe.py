@@ -30,7 +30,7 @@ from agentprof.runs.recording import Observer, Recording, RunCounts, open_record
 SHORTEST_TOKENS = 64
 GROWTH = 4
 SUFFIXES = (16, 128)
-_LARGEST_BLOCK = 256  # prompts of fewer tokens may find nothing in a cache that holds whole blocks
+_LARGEST_BLOCK = 900  # in prompts of fewer tokens nothing may be found: hybrid models cache in blocks of up to 864
 _MOST_PASSES = 5
 _FOR_REPEATS = 0.5  # share of the budget that the first pass leaves
 _OWN_TEXT_SHARE = 0.35
