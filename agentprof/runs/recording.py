@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import platform
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ class Recording:
         is_interrupted = False
         self.lag.start()
         try:
-            await work()
+            with _short_collections():
+                await work()
         except asyncio.CancelledError:
             is_interrupted = True
         finally:
@@ -147,6 +149,20 @@ class Recording:
             semconv.LAG_MAX_NS: lag.max_ns,
         }
         return {name: value for name, value in attributes.items() if value is not None}
+
+
+@contextmanager
+def _short_collections() -> Iterator[None]:
+    """Keep garbage collections off what was there before: a full one visits every object of every library.
+
+    Measured with 16 streams at once, it held the event loop up for 80 to 110 ms.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @asynccontextmanager

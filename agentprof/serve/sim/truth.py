@@ -31,7 +31,7 @@ class RequestTruth:
 
     0 stands for never reached. The queue's times are those of the schedule, all later ones are real. received_ns: a
     handler has the request's headers. body_ns: it has the body. arrived_ns: the request's last byte came out of the
-    socket, before any handler knows. first_token_ns, last_token_ns: a token was made, whether or not a buffer held it back.
+    socket, before any handler knows. first_token_ns, last_token_ns: a token was made, held back by a buffer or not.
     finish_ns: the last byte was written, or the handler gave up. disconnected_ns: the client was seen to have left.
     injected_ns: what `inject` added. gateway_ns: the gateway's time. client_port: requests that share one share a
     connection.
