@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp.client_reqrep import ClientRequest
 
+from agentprof.wire.stamped_handler import StampedHandler
+
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.connector import Connection
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
 class EagerRequest(ClientRequest):
     """aiohttp's request, written as far as the socket takes it before its writer's task is made."""
 
-    if sys.version_info < (3, 12):
-
-        def write_bytes(
-            self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
-        ) -> Coroutine[Any, Any, None]:
-            return _begun(super().write_bytes(writer, conn, content_length))
+    def write_bytes(
+        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """aiohttp makes a task of what is returned."""
+        if isinstance(conn.protocol, StampedHandler):
+            conn.protocol.begin_writing()
+        work = super().write_bytes(writer, conn, content_length)
+        return _begun(work) if sys.version_info < (3, 12) else work
 
 
 def _begun(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:

@@ -26,14 +26,14 @@ _MIN_RTT_BYTE, _NO_MIN_RTT = 148, 0xFFFFFFFF
 class Exchange:
     """One HTTP request and its response, as it happened. Times are monotonic nanoseconds; None = didn't happen.
 
-    entered: the request asked for a connection. pool_wait_ns: waited for a free connection. connected: ready to send
-    (a new connection, or a reused one). sent: the last byte of the request was handed to the kernel (under TLS: to
-    the socket's last 64 KiB of buffer). answered: the first byte that came back, an interim response's too. reads:
-    arrival stamps over the decoded body. ended: `[DONE]` or the end of the body. rtt_ns: TCP_INFO's least round trip of
-    the first hop over the last minutes when the first byte came back (the smoothed one holds what the server waits
-    before it acknowledges; it is taken where the kernel knows no least one). retransmits: since the connection was
-    made. reconnects: reused connections that the server had already closed. headers: of the response, names in lower
-    case, repeated ones joined by commas.
+    entered: the request asked for a connection. pool_wait_ns: waited for a free connection. connected: ready to send (a
+    new connection, or a reused one). sent: the last byte of the request was handed to the kernel (under TLS: to the
+    socket's last 64 KiB of buffer); stamped before the write where the kernel takes it all at once. answered: the first
+    byte that came back, an interim response's too. reads: arrival stamps over the decoded body. ended: `[DONE]` or the
+    end of the body. rtt_ns: TCP_INFO's least round trip of the first hop over the last minutes when the first byte came
+    back (the smoothed one holds what the server waits before it acknowledges; it is taken where the kernel knows no
+    least one). retransmits: since the connection was made. reconnects: reused connections that the server had already
+    closed. headers: of the response, names in lower case, repeated ones joined by commas.
     """
 
     entered_ns: int | None = None

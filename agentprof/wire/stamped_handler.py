@@ -30,6 +30,7 @@ class StampedHandler(ResponseHandler):
         self._has_served = False
         self._has_response = False  # a final response's headers came; before, the payload may be an earlier one's
         self._is_written = False
+        self._writing_since_ns: int | None = None
         self._is_parsing = self._is_closed = False
         self._ended_payload: StreamReader | None = None
 
@@ -43,13 +44,23 @@ class StampedHandler(ResponseHandler):
         self._exchange = exchange
         self._has_served = True
         self._has_response = self._is_written = False
+        self._writing_since_ns = None
+
+    def begin_writing(self) -> None:
+        """Called just before a request is written."""
+        self._writing_since_ns = now_ns()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._writing_since_ns = None  # the kernel doesn't take it all at once: its last byte counts
 
     def start_timeout(self) -> None:
         """Called by aiohttp once it has written the whole request."""
         super().start_timeout()
         self._is_written = True
         if not self.writing_paused:
-            self._note_sent()
+            # A server on this machine wakes up at the write and may take this process's core: the stamp is older.
+            self._note_sent(self._writing_since_ns)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -61,9 +72,9 @@ class StampedHandler(ResponseHandler):
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
-    def _note_sent(self) -> None:
+    def _note_sent(self, at_ns: int | None = None) -> None:
         if self._exchange is not None and self._exchange.sent_ns is None:
-            self._exchange.sent_ns = now_ns()
+            self._exchange.sent_ns = now_ns() if at_ns is None else at_ns
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
         """Called by aiohttp with each response whose headers are complete."""

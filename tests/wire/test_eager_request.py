@@ -81,6 +81,25 @@ def test_a_request_is_on_its_way_before_others_get_their_turn(loop: str) -> None
 
 
 @both_loops
+def test_a_request_is_sent_before_the_server_has_it(loop: str) -> None:
+    with ScriptedServer([[CLOSING + chunk(DONE) + LAST_CHUNK, Do.CLOSE]]) as server:
+
+        async def main() -> list[Exchange]:
+            transport = StampingTransport()
+            try:
+                return [(await post(transport, server.url + "/x", b"{}" * 500))[0] for _ in range(20)]
+            finally:
+                await transport.aclose()
+
+        exchanges = run(main(), loop)
+        arrived = [received.arrived_ns for received in server.requests]
+    for exchange, arrived_ns in zip(exchanges, arrived, strict=True):
+        assert exchange.sent_ns is not None
+        assert exchange.connected_ns is not None
+        assert exchange.connected_ns <= exchange.sent_ns <= arrived_ns
+
+
+@both_loops
 def test_a_large_body_that_the_server_takes_slowly_arrives_whole(loop: str) -> None:
     content = bytes(range(256)) * 40_000
     listener = socket.create_server(("127.0.0.1", 0))
