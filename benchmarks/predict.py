@@ -33,7 +33,7 @@ from agentprof.records.loading import load_scenario
 from agentprof.report.layout import table
 from agentprof.report.predict_text import Names, render_check, render_left_out
 from agentprof.report.probe_text import render_probe
-from agentprof.runs.own_text import longest_prompt, own_requests
+from agentprof.runs.own_text import longest_prompt, own_requests, usual_suffixes
 from agentprof.runs.probe import Probe, ProbeOptions
 from agentprof.runs.recording import Observer
 from agentprof.runs.replay import Replay, ReplayOptions
@@ -80,10 +80,16 @@ def replay(
 def probe(
     name: str, engine: LocalEngine, options: EngineOptions, plan: Plan, recorded: Sequence[SessionFrame]
 ) -> list[SessionFrame]:
-    """A probe that knows the recorded run: its longest prompt, and its text where drafts are made."""
+    """A probe that knows the recorded run: how long its prompts are, and its text where drafts are made."""
     folder = plan.folder / f"probe-{name}"
     own_text = own_requests(plan.folder / "run-A", recorded) if options.speculation != "none" else []
-    how = ProbeOptions(plan.budget_s, most_tokens=longest_prompt(recorded), own_text=own_text, seed=name)
+    how = ProbeOptions(
+        plan.budget_s,
+        most_tokens=longest_prompt(recorded),
+        suffixes=usual_suffixes(recorded),
+        own_text=own_text,
+        seed=name,
+    )
     asyncio.run(Probe(backend(name, engine, options), how, folder, Observer()).run())
     return session_frames(read_run(folder).spans)
 

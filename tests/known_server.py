@@ -22,6 +22,7 @@ class Server:
     base: float = 40.0
     per_token: float = 0.2
     per_pair: float = 1e-4
+    per_cached: float = 0.0
     step: float = 10.0
     per_context_token: float = 2e-3
     per_other: float = 0.0
@@ -54,7 +55,8 @@ def held(server: Server, call: Call) -> int:
 def prefill_ms(server: Server, call: Call) -> float:
     cached = held(server, call)
     new = call.prompt - cached
-    return server.base + server.per_token * new + server.per_pair * new * (cached + new / 2)
+    attention = server.per_pair * new * (cached + new / 2)
+    return server.base + server.per_token * new + attention + server.per_cached * cached
 
 
 def steps_of(server: Server, call: Call) -> int:

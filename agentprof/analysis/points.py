@@ -18,8 +18,11 @@ from agentprof.analysis.ledger import MODEL_ROWS
 OWN_TEXT, AT_ONCE = "own_text", "at_once"
 """Kinds of a probe's requests that don't take part in every fit: the run's own text, and several at the same time."""
 
-NEW_TOKENS_TERMS = ("once", "uncached", "pairs")
-"""a + b·u + q·u·(c + u/2): `pairs` are the pairs of a new token and a token before it."""
+NEW_TOKENS_TERMS = ("once", "uncached", "pairs", "cached")
+"""a + b·u + q·u·(c + u/2) + r·c: `pairs` are the pairs of a new token and a token before it.
+
+The last term is what reading the cached tokens costs however few are new; it is 0 where the samples don't show it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class CallSize:
             "once": 1.0,
             "uncached": new,
             "pairs": new * (cached + new / 2),
+            "cached": cached,
             "prompt": new + cached,
             "step": self.steps,
             "step_context": self.steps * self.context_tokens,

@@ -1,7 +1,7 @@
 """What a probe's calls say of a backend: a fit for each ledger row, the prompt cache, drafting, and how far it reaches.
 
-Prefill (or the whole wait for the first token, where the server doesn't report it) is a + b·u + q·u·(c + u/2) for u
-uncached and c cached prompt tokens. Decode is a time for each decoding step, more of it for each token of context and
+Prefill (or the whole wait for the first token, where the server doesn't report it) is a + b·u + q·u·(c + u/2) + r·c for
+u uncached and c cached prompt tokens. Decode is a time for each decoding step, more of it for each token of context and
 each other call that decodes, and a time for each drafted token. What doesn't depend on the call is a median.
 """
 
@@ -263,7 +263,7 @@ def _wait_misfit(points: Sequence[CallPoint], *, has_cache: bool) -> float:
         if point.kind not in _DECODE_ONLY
         and (ns := point.call.generation_ns if point.is_unsplit else point.call.wait_ns)
     ]
-    fit = fit_terms(NEW_TOKENS_TERMS, waits)
+    fit = fit_terms(NEW_TOKENS_TERMS[:3], waits)  # a price per cached token would pass for prefilling them
     return 0.0 if fit is None else misfit(fit, waits)
 
 

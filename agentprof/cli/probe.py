@@ -23,8 +23,8 @@ from agentprof.records.backend import Backend
 from agentprof.records.durations import parse_duration
 from agentprof.records.progress import SessionStatus
 from agentprof.report.probe_text import render_probe
-from agentprof.runs.own_text import has_content, longest_prompt, own_requests
-from agentprof.runs.probe import Probe, ProbeOptions, ProbeSummary
+from agentprof.runs.own_text import has_content, longest_prompt, own_requests, usual_suffixes
+from agentprof.runs.probe import SUFFIXES, Probe, ProbeOptions, ProbeSummary
 from agentprof.runs.recording import Observer
 from agentprof.runs.store import check_new, read_run
 from agentprof.runs.tracing import traces_endpoint
@@ -100,15 +100,18 @@ def _options(options: dict[str, Any]) -> ProbeOptions:
     except ValueError as error:
         raise InputError(f"--budget: {error}.") from None
     most, own_text = options["max_tokens"], []
+    suffixes: Sequence[int] = SUFFIXES
     if options["run"] is not None:
         data = read_run(resolve_run(options["run"]))
         sessions = session_frames(data.spans)
         most = longest_prompt(sessions) if most is None else most
+        suffixes = usual_suffixes(sessions) or SUFFIXES
         own_text = own_requests(data.folder, sessions) if has_content(data.folder) else []
     return ProbeOptions(
         budget_s=budget_ns / 1e9,
         output_tokens=options["output_tokens"],
         most_tokens=most,
+        suffixes=suffixes,
         concurrency=options["concurrency"],
         own_text=own_text,
         seed=secrets.token_hex(8),

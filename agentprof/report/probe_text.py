@@ -73,6 +73,8 @@ def _formula(probe: ProbeFit, width: int) -> list[str]:
     parts = [f"{ms(terms.get('once', 0.0))} ms"]
     if "uncached" in terms:
         parts.append(f"{_fine(terms['uncached'])} ms for each new prompt token")
+    if "cached" in terms:
+        parts.append(f"{_fine(terms['cached'])} ms for each cached one")
     if "prompt" in terms:
         parts.append(f"{_fine(terms['prompt'])} ms for each prompt token")
     if "pairs" in terms:

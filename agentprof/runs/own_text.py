@@ -17,6 +17,7 @@ from agentprof.errors import InputError
 from agentprof.records.call import ChatRequest
 
 _CONTENT = "content.jsonl"
+_LEAST_SUFFIX = 8
 
 
 def has_content(folder: Path) -> bool:
@@ -28,6 +29,23 @@ def longest_prompt(sessions: Sequence[SessionFrame]) -> int | None:
     """Prompt tokens of the longest prompt in completed sessions; None where none is told."""
     calls = [call for session in sessions if is_counted(session) for call in session.finished_calls]
     return max((call.prompt_tokens for call in calls if call.prompt_tokens is not None), default=None)
+
+
+def usual_suffixes(sessions: Sequence[SessionFrame]) -> tuple[int, ...]:
+    """How many new tokens follow cached ones: the quartiles of the run's calls, below and above the middle.
+
+    Empty where the run doesn't tell.
+    """
+    calls = [call for session in sessions if is_counted(session) for call in session.finished_calls]
+    new = sorted(
+        call.prompt_tokens - call.cached_tokens
+        for call in calls
+        if call.prompt_tokens is not None and call.cached_tokens
+    )
+    if not new:
+        return ()
+    found = {max(_LEAST_SUFFIX, new[len(new) // 4]), max(_LEAST_SUFFIX, new[len(new) * 3 // 4])}
+    return tuple(sorted(found))
 
 
 def own_requests(folder: Path, sessions: Sequence[SessionFrame]) -> list[tuple[str, ChatRequest]]:

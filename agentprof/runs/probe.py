@@ -50,13 +50,15 @@ _PROMPTS = PromptMaker(tuple(_WORDS.split()), 0)
 class ProbeOptions:
     """How to probe. budget_s: seconds, warm-up included; the last requests may exceed it by what they take.
 
-    output_tokens: of each reply. most_tokens: the longest prompt; None: as long as the budget allows. concurrency: how
-    many requests are made at once, beside those made alone. own_text: requests of a run, with their scenarios.
+    output_tokens: of each reply. most_tokens: the longest prompt; None: as long as the budget allows. suffixes: tokens
+    that are added to a prompt that was just sent. concurrency: how many requests are made at once, beside those made
+    alone. own_text: requests of a run, with their scenarios.
     """
 
     budget_s: float = 120.0
     output_tokens: int = 32
     most_tokens: int | None = None
+    suffixes: Sequence[int] = SUFFIXES
     concurrency: int = 1
     own_text: Sequence[tuple[str, ChatRequest]] = ()
     seed: str = ""
@@ -211,7 +213,7 @@ class Probe:
         """A new prompt of a length, then with each of the suffixes after it."""
         text = _PROMPTS.make(length, (self._options.seed, length, number))
         asked = [_Asked(f"{SCENARIO} {length} new", "new", self._request(text), length, 0)]
-        for suffix in SUFFIXES:
+        for suffix in self._options.suffixes:
             shared = asked[-1].prompt_tokens or 0
             text += _PROMPTS.make(suffix, (self._options.seed, length, number, suffix))
             name = f"{SCENARIO} {suffix} after {shared}"

@@ -40,9 +40,17 @@ def test_the_probe_finds_the_coefficients_again() -> None:
 def test_ttft_is_the_sum_of_its_parts() -> None:
     ttft = read_probe(probe_sessions(A)).ttft
 
-    assert ttft.ns({"once": 1, "uncached": 100, "pairs": 0, "prompt": 100}) == pytest.approx(
+    assert ttft.ns({"once": 1, "uncached": 100, "pairs": 0, "cached": 0, "prompt": 100}) == pytest.approx(
         (1 + 0.5 + 40 + 100 * 0.2 + 1) * MS, rel=1e-4
     )
+
+
+def test_reading_cached_tokens_has_a_price_of_its_own() -> None:
+    there = replace(A, per_cached=0.05)
+    prediction, check = predicted(A, there)
+
+    assert prediction.probe.fits["prefill"].coefficients["cached"] == pytest.approx(0.05 * MS, rel=1e-4)
+    assert check.model_time.error == pytest.approx(0, abs=1e-4)
 
 
 @pytest.mark.parametrize("is_reporting", [True, False])

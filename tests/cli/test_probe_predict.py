@@ -70,6 +70,7 @@ def test_a_probe_fits_the_run_that_it_is_for(work: Path) -> None:
 
     assert data.facts["command"] == "probe"
     assert own
+    assert data.facts["options"]["suffixes"] != [16, 128]
     assert data.facts["options"]["own_text"] == len(own)
 
 

