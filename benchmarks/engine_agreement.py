@@ -107,9 +107,7 @@ def main() -> None:
     with start_engine(EngineOptions(threads=options.threads, has_prompt_cache=options.prompt_cache)) as engine:
         seen = uvloop.run(make_calls(engine.base_url, engine.model, options.calls, options.tokens))
     prompt = [call.prompt_told for call in seen]
-    print(
-        "| figure | calls | agentprof p50 ms | llama.cpp p50 ms | p50 of the difference, ms | p99 of its size | in % | |"
-    )
+    print("| figure | calls | agentprof p50 ms | llama.cpp p50 ms | difference, p50 ms | p99 of its size | in % | |")
     print("|---|---|---|---|---|---|---|---|")
     print_row("TTFT − prompt_ms", [call.ttft for call in seen], prompt)
     print_row("first-token wait − prompt_ms", [call.wait for call in seen], prompt)
