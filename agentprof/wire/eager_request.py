@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp.client_reqrep import ClientRequest
 
-from agentprof.wire.stamped_handler import StampedHandler
-
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.connector import Connection
@@ -27,8 +25,6 @@ class EagerRequest(ClientRequest):
         self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
     ) -> Coroutine[Any, Any, None]:
         """aiohttp makes a task of what is returned."""
-        if isinstance(conn.protocol, StampedHandler):
-            conn.protocol.begin_writing()
         work = super().write_bytes(writer, conn, content_length)
         return _begun(work) if sys.version_info < (3, 12) else work
 

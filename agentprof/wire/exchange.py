@@ -27,8 +27,9 @@ class Exchange:
     """One HTTP request and its response, as it happened. Times are monotonic nanoseconds; None = didn't happen.
 
     entered: the request asked for a connection. pool_wait_ns: waited for a free connection. connected: ready to send (a
-    new connection, or a reused one). sent: the last byte of the request was handed to the kernel (under TLS: to the
-    socket's last 64 KiB of buffer); stamped before the write where the kernel takes it all at once. answered: the first
+    new connection, or a reused one). writing: the request's latest piece is about to be written; None once the kernel
+    didn't take a piece whole. sent: the last byte of the request was handed to the kernel (under TLS: to the socket's
+    last 64 KiB of buffer); stamped just before the write where the kernel takes it all at once. answered: the first
     byte that came back, an interim response's too. reads: arrival stamps over the decoded body. ended: `[DONE]` or the
     end of the body. rtt_ns: TCP_INFO's least round trip of the first hop over the last minutes when the first byte came
     back (the smoothed one holds what the server waits before it acknowledges; it is taken where the kernel knows no
@@ -43,6 +44,7 @@ class Exchange:
     tls_started_ns: int | None = None
     connected_ns: int | None = None
     is_reused: bool = False
+    writing_ns: int | None = None
     sent_ns: int | None = None
     answered_ns: int | None = None
     reads: list[Read] = field(default_factory=list)
@@ -125,8 +127,8 @@ class Exchange:
     def restart(self) -> None:
         """Forget a send on a stale connection, keeping when the request came in."""
         self.reconnects += 1
-        self.connected_ns = self.sent_ns = self.connect_started_ns = self.tls_started_ns = self.dns_ns = None
-        self.eof_ns = None
+        self.connect_started_ns = self.dns_ns = self.tls_started_ns = self.connected_ns = None
+        self.writing_ns = self.sent_ns = self.eof_ns = None
         self.is_reused = self.has_clean_eof = False
         self._ended.clear()
 

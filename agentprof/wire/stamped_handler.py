@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aiohttp.http_parser import RawResponseMessage
     from aiohttp.streams import StreamReader
 
+    from agentprof.wire.tls import StampedSSLObject
+
 
 class StampedHandler(ResponseHandler):
     """aiohttp's protocol, with the clock read before anything else. Reports to one exchange after another."""
@@ -30,7 +32,7 @@ class StampedHandler(ResponseHandler):
         self._has_served = False
         self._has_response = False  # a final response's headers came; before, the payload may be an earlier one's
         self._is_written = False
-        self._writing_since_ns: int | None = None
+        self._tls: StampedSSLObject | None = None
         self._is_parsing = self._is_closed = False
         self._ended_payload: StreamReader | None = None
 
@@ -38,29 +40,26 @@ class StampedHandler(ResponseHandler):
         super().connection_made(transport)
         if self.transport is not None:  # to be told when the kernel has taken the last byte, not the last but 64 KiB
             self.transport.set_write_buffer_limits(high=1, low=0)
+            self._tls = self.transport.get_extra_info("ssl_object")
 
     def begin(self, exchange: Exchange) -> None:
         """From now on the connection serves this exchange."""
         self._exchange = exchange
         self._has_served = True
         self._has_response = self._is_written = False
-        self._writing_since_ns = None
-
-    def begin_writing(self) -> None:
-        """Called just before a request is written."""
-        self._writing_since_ns = now_ns()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._writing_since_ns = None  # the kernel doesn't take it all at once: its last byte counts
+        if self._exchange is not None:
+            self._exchange.writing_ns = None  # the kernel doesn't take it all at once: its last byte counts
 
     def start_timeout(self) -> None:
         """Called by aiohttp once it has written the whole request."""
         super().start_timeout()
         self._is_written = True
-        if not self.writing_paused:
+        if not self.writing_paused and self._exchange is not None:
             # A server on this machine wakes up at the write and may take this process's core: the stamp is older.
-            self._note_sent(self._writing_since_ns)
+            self._note_sent(self._tls.written_ns if self._tls is not None else self._exchange.writing_ns)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -89,7 +88,7 @@ class StampedHandler(ResponseHandler):
         super().set_exception(exc, exc_cause)
 
     def data_received(self, data: bytes) -> None:
-        at_ns = now_ns()
+        at_ns = (self._tls.take_read_ns() if self._tls is not None else None) or now_ns()
         exchange = self._exchange
         if exchange is None:
             if self._has_served and data.strip(b"\r\n"):
@@ -135,14 +134,10 @@ class StampedHandler(ResponseHandler):
             self._ended_payload = self._payload
         else:
             self._drop_exchange()
-        if self.writing_paused or self._has_tls:
+        if self.writing_paused or self._tls is not None:
             super().abort()  # doesn't send what is left of the request, doesn't wait for the other side's farewell
         else:
             super().close()
-
-    @property
-    def _has_tls(self) -> bool:
-        return self.transport is not None and self.transport.get_extra_info("sslcontext") is not None
 
     def abort(self) -> None:
         self._is_closed = True

@@ -16,7 +16,7 @@ from scripted_server import CHUNKED, Do, Script, ScriptedServer, answer, chunk, 
 from timeline import DONE, event, text, tokens, usage
 
 from agentprof import semconv
-from agentprof.wire.transport import tls_context
+from agentprof.wire.tls import tls_context
 
 MS = 1_000_000
 OVERLOADED = answer("500 Internal Server Error", {"error": {"message": "the engine died"}}, "Retry-After: 2")

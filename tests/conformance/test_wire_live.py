@@ -13,7 +13,7 @@ from timeline import DONE, call, delta, finish, text, think, tokens, usage
 
 from agentprof import semconv
 from agentprof.wire.figures import inter_chunk_ns, measure
-from agentprof.wire.transport import tls_context
+from agentprof.wire.tls import tls_context
 
 MS = 1_000_000
 SLACK_MS = 250  # what two busy cores may add

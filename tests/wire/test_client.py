@@ -29,7 +29,7 @@ from agentprof.errors import InputError
 from agentprof.records.backend import Backend
 from agentprof.records.call import ChatRequest
 from agentprof.wire.client import ChatClient, api_key
-from agentprof.wire.transport import tls_context
+from agentprof.wire.tls import tls_context
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 KEY = "sk-verysecret-0123456789"

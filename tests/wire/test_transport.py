@@ -27,7 +27,8 @@ from scripted_server import (
 from timeline import DONE, text
 
 from agentprof.wire.exchange import EXCHANGE, Exchange
-from agentprof.wire.transport import HandshakeError, NotHttpError, StampingTransport, UnknownHostError, tls_context
+from agentprof.wire.tls import tls_context
+from agentprof.wire.transport import HandshakeError, NotHttpError, StampingTransport, UnknownHostError
 
 BODY = b"".join(REPLY) + DONE
 SHORT_BODY = text("some text")

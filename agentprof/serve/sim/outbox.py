@@ -27,6 +27,7 @@ class Outbox:
         self._holds = stream.buffered or bool(stream.burst_bytes or stream.burst_tokens)
         self._held: deque[Frame] = deque()
         self._bytes = bytearray()
+        self._has_tls = request.secure
         self._sent_of_first = 0  # bytes of the first held frame that are out already
         self._held_tokens = 0
         self.last_write_ns = now_ns()
@@ -71,6 +72,9 @@ class Outbox:
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
         framed = b"%x\r\n%b\r\n" % (len(data), data)
-        self.last_write_ns = at_ns = now_ns()
+        at_ns = now_ns()
         transport.write(framed)
+        if self._has_tls:
+            at_ns = now_ns()  # before, it was still to be encrypted
+        self.last_write_ns = at_ns
         return at_ns
