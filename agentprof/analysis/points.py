@@ -29,7 +29,7 @@ The last term is what reading the cached tokens costs however few are new; it is
 class CallPoint:
     """One call. Tokens are None where nobody tells; rows as the ledger names them, nanoseconds, None = not measured.
 
-    group: calls that repeat one another. meant_cached_tokens: what the probe had sent just before. decoded_tokens: what
+    group: calls that repeat one another. meant_cached_tokens: what the probe had sent just before, about. decoded_tokens: what
     the decode time brought, 0 where it can't be split. steps, drafted_tokens: of that time. others: how many other
     calls decoded at the same time, on average.
     """
@@ -112,16 +112,21 @@ def is_counted(session: SessionFrame) -> bool:
 
 def _point(session: SessionFrame, times: CallTimes, decoding: Concurrency) -> CallPoint:
     root, call = session.tree.root, times.call
-    prompt = call.prompt_tokens
+    meant_prompt, meant_cached = (
+        attributes.size(root, name) for name in (semconv.PROBE_PROMPT_TOKENS, semconv.PROBE_SHARED_TOKENS)
+    )
+    prompt = meant_prompt if call.prompt_tokens is None else call.prompt_tokens
+    if meant_cached and meant_prompt and prompt:
+        meant_cached = round(meant_cached * prompt / meant_prompt)  # as this tokeniser counts
     interval = decode_interval(call)
     steps, drafted = decode_work(times)
     return CallPoint(
         group=f"{session.scenario}, step {call.step}",
         call=call,
         kind=attributes.text(root, semconv.PROBE_KIND),
-        prompt_tokens=attributes.size(root, semconv.PROBE_PROMPT_TOKENS) if prompt is None else prompt,
+        prompt_tokens=prompt,
         cached_tokens=call.cached_tokens,
-        meant_cached_tokens=attributes.size(root, semconv.PROBE_SHARED_TOKENS),
+        meant_cached_tokens=meant_cached,
         output_tokens=call.output_tokens,
         decoded_tokens=times.decoded_tokens,
         steps=steps,

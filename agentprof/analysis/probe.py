@@ -268,7 +268,16 @@ def _wait_misfit(points: Sequence[CallPoint], *, has_cache: bool) -> float:
 
 
 def _block_tokens(points: Sequence[CallPoint]) -> int:
-    """The prompt cache's block: the largest power of two that divides all cached tokens that requests found."""
-    found = {point.cached_tokens for point in points if point.cached_tokens}
+    """The prompt cache's block, in tokens; 1 where that can't be told.
+
+    Cached tokens come in whole blocks, and of what was sent just before, less than one is missing: the smallest size
+    with which both hold. Where none does (something was evicted), the largest power of two that divides them.
+    """
+    seen = [point for point in points if point.cached_tokens is not None]
+    found = {point.cached_tokens for point in seen if point.cached_tokens}
+    if len(found) < 2:
+        return 1
     common = reduce(gcd, found, 0)
-    return min(common & -common, _MOST_BLOCK_TOKENS) if len(found) > 1 else 1
+    missing = max((point.meant_cached_tokens or 0) - (point.cached_tokens or 0) for point in seen)
+    sizes = (size for size in range(1, min(common, _MOST_BLOCK_TOKENS) + 1) if common % size == 0)
+    return next((size for size in sizes if size > missing), min(common & -common, _MOST_BLOCK_TOKENS))

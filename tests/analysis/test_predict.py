@@ -123,6 +123,18 @@ def test_cached_tokens_come_in_whole_blocks_of_the_new_cache() -> None:
     assert check.model_time.error == pytest.approx(0, abs=1e-4)
 
 
+@pytest.mark.parametrize("tokens", [1, 16, 48, 256, 864])
+def test_the_block_of_a_cache_is_found(tokens: int) -> None:
+    assert read_probe(probe_sessions(replace(A, block_tokens=tokens))).block_tokens == tokens
+
+
+def test_a_cache_that_lost_something_is_taken_to_have_small_blocks() -> None:
+    there = replace(A, block_tokens=16)
+    sessions = probe_sessions(there, lengths=(64, 256)) + probe_sessions(replace(there, has_cache=False), (4001,))
+
+    assert read_probe(sessions).block_tokens == 16
+
+
 @pytest.mark.parametrize("has_cache", [True, False])
 def test_a_cache_that_isnt_told_shows_in_the_waits(has_cache: bool) -> None:
     there = replace(A, has_cache=has_cache, tells_cache=False, is_reporting=False)
