@@ -10,9 +10,10 @@ a session at a time: over 20 pairs, the median of that row of the ledger must gr
 than 5 ms. Exit code 1 if anything is missed.
 
 What is compared, and with what, is defined in docs/accuracy.md. Where there are two cores or more, the server has the
-first one for itself: a server elsewhere doesn't take the client's core either. `--share-cores` leaves it to the kernel.
-On a machine that does other work, put `chrt -r 10` before the command: the kernel then runs the servers, the client and
-the tools before everything else.
+first one for itself, as a server elsewhere doesn't take the client's core either; and a loop at idle priority keeps
+each core awake, as waking a virtual one takes the host up to 0.3 ms. `--untuned` does neither. On a machine that does
+other work, put `chrt -r 10` before the command: the kernel then runs the servers, the client and the tools before
+everything else.
 """
 
 from __future__ import annotations
@@ -263,6 +264,20 @@ def make_place(folder: Path, server_cores: Iterable[int]) -> Place:
     return place
 
 
+@contextmanager
+def kept_awake(core: int) -> Iterator[None]:
+    """A process that keeps a core busy whenever nothing else wants it."""
+    loop = f"import os\nos.sched_setaffinity(0, [{core}])\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", loop + "parent = os.getppid()\nwhile os.getppid() == parent: pass"]
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def main() -> None:
     """Run everything, print the tables, exit 1 where a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -273,16 +288,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two kinds of servers, few sessions, in under a minute")
     parser.add_argument("--skip-injection", action="store_true", help="only the first part")
     parser.add_argument("--only-injection", action="store_true", help="only the second part")
-    parser.add_argument("--share-cores", action="store_true", help="servers have no core of their own")
+    parser.add_argument("--untuned", action="store_true", help="servers share the client's cores, and cores may sleep")
     options = parser.parse_args()
     started_s = time.monotonic()
     print(f"load average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores\n")
-    server_cores = own_cores = os.sched_getaffinity(0)
-    if len(own_cores) > 1 and not options.share_cores:
-        server_cores = {min(own_cores)}
-        os.sched_setaffinity(0, own_cores - server_cores)  # the client's processes and the tools inherit it
-    with tempfile.TemporaryDirectory(prefix="agentprof-truth-") as folder:
-        place = make_place(Path(folder), server_cores)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentprof-truth-")))
+        server_cores = own_cores = os.sched_getaffinity(0)
+        if not options.untuned:
+            for core in own_cores:
+                stack.enter_context(kept_awake(core))
+            server_cores = {min(own_cores)}
+            os.sched_setaffinity(0, own_cores - server_cores or own_cores)  # the client and the tools inherit it
+        place = make_place(folder, server_cores)
         is_ok = True
         if not options.only_injection:
             is_ok = compare(place, options.concurrency, options.only, is_quick=options.quick)
