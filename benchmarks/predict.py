@@ -71,7 +71,8 @@ def replay(
 ) -> list[SessionFrame]:
     """The scenario's sessions, a warm-up among them."""
     folder = plan.folder / f"run-{name}"
-    how = ReplayOptions(repeat=plan.repeat, has_content=has_content, run_seed="predict")
+    # Prompts that the probe sent again, nonce and all, mustn't be found in the cache.
+    how = ReplayOptions(repeat=plan.repeat, has_content=has_content, run_seed=f"predict {name}")
     scenario = load_scenario(plan.scenario)
     asyncio.run(Replay([scenario], [backend(name, engine, options)], how, folder, Observer()).run())
     return session_frames(read_run(folder).spans)

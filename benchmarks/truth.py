@@ -10,10 +10,10 @@ a session at a time: over 20 pairs, the median of that row of the ledger must gr
 than 5 ms. Exit code 1 if anything is missed.
 
 What is compared, and with what, is defined in docs/accuracy.md. Where there are two cores or more, the server has the
-first one for itself, as a server elsewhere doesn't take the client's core either; and a loop at idle priority keeps
-each core awake, as waking a virtual one takes the host up to 0.3 ms. `--untuned` does neither. On a machine that does
-other work, put `chrt -r 10` before the command: the kernel then runs the servers, the client and the tools before
-everything else.
+first one for itself, as a server elsewhere doesn't take the client's core either. For single sessions a loop at idle
+priority keeps each core awake, as waking a virtual one takes the host up to 0.3 ms. `--untuned` does neither. On a
+machine that does other work, put `chrt -r 10` before the command: the kernel then runs the servers, the client and the
+tools before everything else.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from math import ceil, inf
 from pathlib import Path
 from statistics import median
 
+from cores import Cores
 from truth_cases import Case, cases, write_scenario
 from truth_sessions import Pair, pairs_of, replay, time_connects, tool_stamps
 
@@ -61,24 +62,17 @@ _QUICK = ("vLLM metrics", "buffered")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the certificate lies and everything else may be written, and the cores that servers have for themselves."""
+    """Where the certificate lies and everything else may be written, and on which cores things run."""
 
     folder: Path
     cert: Path
     key: Path
-    server_cores: frozenset[int]
+    cores: Cores
 
-    @contextmanager
-    def serve(self, profile: Profile) -> Iterator[RunningSim]:
-        """A simulated server on its cores."""
-        own_cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, self.server_cores)  # which the server's process inherits
-        try:
-            sim = start_sim(profile)
-        finally:
-            os.sched_setaffinity(0, own_cores)
-        with sim:
-            yield sim
+    def serve(self, profile: Profile) -> RunningSim:
+        """Start a simulated server on its cores."""
+        with self.cores.for_server():
+            return start_sim(profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,27 +249,13 @@ def _print_effects(moved: Mapping[str, Sequence[Mapping[str, int]]]) -> bool:
     return is_all_ok
 
 
-def make_place(folder: Path, server_cores: Iterable[int]) -> Place:
+def make_place(folder: Path, cores: Cores) -> Place:
     """A certificate for 127.0.0.1 in a folder, made with openssl's command."""
-    place = Place(folder, folder / "cert.pem", folder / "key.pem", frozenset(server_cores))
+    place = Place(folder, folder / "cert.pem", folder / "key.pem", cores)
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     options = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(place.key), "-out", str(place.cert)]
     subprocess.run([*command, *options], check=True, capture_output=True)
     return place
-
-
-@contextmanager
-def kept_awake(core: int) -> Iterator[None]:
-    """A process that keeps a core busy whenever nothing else wants it."""
-    loop = f"import os\nos.sched_setaffinity(0, [{core}])\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
-    process = subprocess.Popen(
-        [sys.executable, "-c", loop + "parent = os.getppid()\nwhile os.getppid() == parent: pass"]
-    )
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def main() -> None:
@@ -292,20 +272,15 @@ def main() -> None:
     options = parser.parse_args()
     started_s = time.monotonic()
     print(f"load average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores\n")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentprof-truth-")))
-        server_cores = own_cores = os.sched_getaffinity(0)
-        if not options.untuned:
-            for core in own_cores:
-                stack.enter_context(kept_awake(core))
-            server_cores = {min(own_cores)}
-            os.sched_setaffinity(0, own_cores - server_cores or own_cores)  # the client and the tools inherit it
-        place = make_place(folder, server_cores)
+    cores = Cores.as_they_are() if options.untuned else Cores.divide()
+    with tempfile.TemporaryDirectory(prefix="agentprof-truth-") as folder:
+        place = make_place(Path(folder), cores)
         is_ok = True
         if not options.only_injection:
             is_ok = compare(place, options.concurrency, options.only, is_quick=options.quick)
         if not options.skip_injection:
-            is_ok = inject(4 if options.quick else 20, place) and is_ok
+            with cores.kept_awake():
+                is_ok = inject(4 if options.quick else 20, place) and is_ok
     print(f"\n{time.monotonic() - started_s:.0f} s; load average after: {os.getloadavg()[0]:.2f}")
     sys.exit(0 if is_ok else 1)
 
@@ -316,11 +291,12 @@ def compare(place: Place, levels: Sequence[int], words: Sequence[str], *, is_qui
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     lines: list[Line] = []
     for concurrency in levels:
-        for case in cases(concurrency):
-            if any(word in case.name for word in words) or (not words and (not is_quick or case.name in _QUICK)):
-                measured = measure(case, concurrency, _SESSIONS[is_quick][concurrency], place)
-                print_lines(measured)
-                lines += measured
+        with place.cores.kept_awake() if concurrency == 1 else nullcontext():
+            for case in cases(concurrency):
+                if any(word in case.name for word in words) or (not words and (not is_quick or case.name in _QUICK)):
+                    measured = measure(case, concurrency, _SESSIONS[is_quick][concurrency], place)
+                    print_lines(measured)
+                    lines += measured
     print_servers(lines)
     return summarize(lines)
 

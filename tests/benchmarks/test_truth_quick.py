@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from statistics import median
@@ -11,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+from cores import Cores
 from truth import Line, Place, make_place, measure, print_lines, summarize
 from truth_cases import Case, cases
 from truth_sessions import Pair
@@ -22,7 +22,7 @@ LEDGER_ROWS = {"connect", "network", "queue", "prefill", "first_token_wait", "de
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return make_place(tmp_path_factory.mktemp("truth"), os.sched_getaffinity(0))
+    return make_place(tmp_path_factory.mktemp("truth"), Cores.as_they_are())
 
 
 def case_named(name: str) -> Case:

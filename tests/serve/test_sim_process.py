@@ -49,6 +49,12 @@ def test_a_server_starts_answers_logs_and_stops(tmp_path: Path) -> None:
     assert len(read_truth(tmp_path / "t.jsonl")) == 1
 
 
+def test_a_log_that_nobody_asked_for_goes_with_the_server() -> None:
+    with start_sim(Profile.model_validate(FAST)) as sim:
+        assert sim.log.is_file()
+    assert not sim.log.parent.exists()
+
+
 def test_stopping_cuts_open_requests_and_logs_them(tmp_path: Path) -> None:
     with start_sim(Profile.model_validate(FAST | {"decode": {"step": "50ms"}}), log=tmp_path / "t.jsonl") as sim:
         port = int(sim.root_url.rsplit(":", 1)[1])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,12 +28,16 @@ _STOP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RunningSim:
-    """A server that runs. `base_url` ends in /v1. Leaving its `with` block stops it."""
+    """A server that runs. `base_url` ends in /v1. Leaving its `with` block stops it.
+
+    own_folder: the log's, where nobody asked for a log; it goes with the server.
+    """
 
     base_url: str
     log: Path
     pid: int
     process: subprocess.Popen[bytes]
+    own_folder: Path | None = None
 
     @property
     def root_url(self) -> str:
@@ -62,6 +67,8 @@ class RunningSim:
             self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+        if self.own_folder is not None:
+            shutil.rmtree(self.own_folder, ignore_errors=True)
 
     def __enter__(self) -> RunningSim:
         return self
@@ -82,10 +89,13 @@ def start_sim(
 ) -> RunningSim:
     """Start a server on a free port of 127.0.0.1 and wait until it listens.
 
-    Without `log` the log goes into a new temporary folder. Raises InputError where the profile can't be served.
+    Without `log` the log goes into a temporary folder that is gone when the server is stopped. Raises InputError where the profile can't be served.
     """
     known = load_profile(profile) if isinstance(profile, Path) else profile
-    log = log or Path(tempfile.mkdtemp(prefix="agentprof-sim-")) / "truth.jsonl"
+    own_folder = None
+    if log is None:
+        own_folder = Path(tempfile.mkdtemp(prefix="agentprof-sim-"))
+        log = own_folder / "truth.jsonl"
     order = {
         "profile": known.model_dump(mode="json", exclude_unset=True),
         "log": str(log),
@@ -101,7 +111,7 @@ def start_sim(
     ready, _, _ = select.select([process.stdout], [], [], deadline_s)
     line = process.stdout.readline() if ready else b""
     answer = json.loads(line) if line else {"error": f"the simulated server wasn't ready within {deadline_s:g} s"}
-    running = RunningSim(answer.get("base_url", ""), log, process.pid, process)
+    running = RunningSim(answer.get("base_url", ""), log, process.pid, process, own_folder)
     if "error" in answer:
         running.stop()
         raise InputError(answer["error"])
