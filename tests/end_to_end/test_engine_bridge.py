@@ -29,9 +29,9 @@ def bridge_of(folder: Path, speculation: str) -> dict[str, Any]:
             ["bench", *server, *sizes, "--seed", "1", "--out", str(folder / "bench")],
             ["replay", str(scenario), *server, "--warmup", "0", "--out", str(folder / "run")],
         ):
-            ended = run(*command)
+            ended = run(*command, cwd=folder)
             assert ended.code == 0, ended.err
-    ended = run("explain", str(folder / "run"), "--bench", str(folder / "bench"), "--json")
+    ended = run("explain", str(folder / "run"), "--bench", str(folder / "bench"), "--json", cwd=folder)
     assert ended.code == 0, ended.err
     bridge: dict[str, Any] = json.loads(ended.out)["bridge"]
     return bridge
