@@ -42,5 +42,11 @@ def test_rows_sum_and_acceptance_shows_where_drafts_are_made(tmp_path: Path, spe
     bridge = bridge_of(tmp_path, speculation)
     gap = bridge["agent_ms_per_token"] - bridge["benchmark_ms_per_token"]
     assert sum(bridge["rows"].values()) == pytest.approx(gap, rel=1e-9)
-    speed = bridge["splits"]["speed"]
-    print(bridge)
+    splits = bridge["splits"]
+    assert splits["decode"]["speed"] + splits["decode"]["count"] == pytest.approx(bridge["rows"]["decode"], rel=1e-9)
+    if speculation == "none":
+        assert "speed" not in splits
+        return
+    assert set(splits["speed"]) == {"acceptance", "step_time"}
+    assert sum(splits["speed"].values()) == pytest.approx(splits["decode"]["speed"], rel=1e-9)
+    assert splits["speed"]["acceptance"] < 0  # a list copied drafts better than random words
