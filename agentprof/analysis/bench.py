@@ -45,7 +45,7 @@ def benchmark_of_run(
     measured_ones = [session for session in sessions if not session.is_warmup]
     name = _only(source, "backend", [session.backend for session in measured_ones], backend)
     of_backend = [session for session in measured_ones if session.backend == name]
-    group = _only(source, "group", [session.scenario for session in of_backend], group)
+    group = _group(source, [session.scenario for session in of_backend], group)
     used = [session for session in of_backend if session.scenario == group]
     whole = [session for session in used if session.outcome in {None, "completed"}]
     every = [times for session in whole for times in call_times(session)]
@@ -93,6 +93,17 @@ def _only(source: str, kind: str, names: Sequence[str | None], named: str | None
     if named is None and len(found) > 1:
         listed = ", ".join(str(name) for name in found)
         raise InputError(f"{source}: holds benchmarks of several {kind}s: {listed}. Name one {kind}.")
+    return named if named is not None or not found else found[0]
+
+
+def _group(source: str, names: Sequence[str | None], named: str | None) -> str | None:
+    """The group that was given, else the only one there is."""
+    found = list(dict.fromkeys(names))
+    listed = ", ".join(f"{source}#{name}" for name in found)
+    if named is None and len(found) > 1:
+        raise InputError(f"{source}: holds benchmarks of several groups. Name one: {listed}.")
+    if named is not None and found and named not in found:
+        raise InputError(f"{source}: holds no group {named}. Name one: {listed}.")
     return named if named is not None or not found else found[0]
 
 

@@ -98,13 +98,9 @@ def _on_the_benchmark(benchmark: Benchmark) -> Iterator[str]:
     elif hit_rate > HIT_RATE_LIMIT and benchmark.tool != "agentprof bench":
         share = f"{100 * float(hit_rate):.0f} %"
         yield f"{share} of the benchmark's prompt tokens came from the cache, which shortens TTFT."
-    rate, throughput = benchmark.call_tok_s, benchmark.throughput_tok_s.number
-    is_alone = benchmark.is_split and benchmark.concurrency.value == 1
-    if is_alone and rate and throughput and abs(rate / throughput - 1) > RATE_TOLERANCE:
-        yield (
-            f"TTFT and TPOT of the benchmark give {rate:.4g} tok/s, its throughput is {throughput:.4g}: time between "
-            "its requests, or means of unequal requests."
-        )
+    contradiction = rates_apart(benchmark)
+    if contradiction is not None:
+        yield contradiction
     estimated = [name for name in ("ttft_ns", "tpot_ns") if getattr(benchmark, name).provenance == "estimated"]
     if estimated:
         names = " and ".join(name.removesuffix("_ns").upper() for name in estimated)
@@ -112,10 +108,28 @@ def _on_the_benchmark(benchmark: Benchmark) -> Iterator[str]:
         yield f"{names} of the benchmark {'is' if len(estimated) == 1 else 'are'} estimated: {basis}."
 
 
+def rates_apart(benchmark: Benchmark) -> str | None:
+    """How far the rate of one request and the throughput of one at a time are apart; None where they aren't."""
+    rate, throughput, at_once = benchmark.call_tok_s, benchmark.throughput_tok_s.number, benchmark.concurrency.value
+    if not (benchmark.is_split and rate and throughput and at_once and round(at_once) == 1):
+        return None
+    if abs(rate / throughput - 1) <= RATE_TOLERANCE:
+        return None
+    return (
+        f"TTFT and TPOT of the benchmark give {rate:.4g} tok/s, its throughput is {throughput:.4g}: time between its "
+        "requests, means of unequal requests, or a wrong unit."
+    )
+
+
 def _on_acceptance(benchmark: Benchmark, sessions: Sequence[SessionFrame], calls: Sequence[CallTimes]) -> Iterator[str]:
     has_drafts = any(times.call.server.draft_tokens for times in calls)
     is_forced = has_drafts and any(session.length == "forced" for session in sessions)
     length = benchmark.acceptance_length.value
+    if has_drafts and length is None and benchmark.fingerprint is not None:
+        yield (
+            "The run's server drafts tokens and the benchmark's reports no drafting: is the benchmark of another "
+            "configuration? Labels in the backends file tell configurations apart."
+        )
     has_benchmark = benchmark.acceptance_rate.value is not None or (length is not None and length != 1)
     theirs = _unnatural(benchmark) if has_benchmark else None
     if theirs and is_forced:

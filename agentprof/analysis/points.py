@@ -29,9 +29,9 @@ The last term is what reading the cached tokens costs however few are new; it is
 class CallPoint:
     """One call. Tokens are None where nobody tells; rows as the ledger names them, nanoseconds, None = not measured.
 
-    group: calls that repeat one another. meant_cached_tokens: what the probe had sent just before, about. decoded_tokens: what
-    the decode time brought, 0 where it can't be split. steps, drafted_tokens: of that time. others: how many other
-    calls decoded at the same time, on average.
+    group: calls that repeat one another. meant_cached_tokens: what the probe had sent just before, about.
+    decoded_tokens: what the decode time brought, 0 where it can't be split. steps, drafted_tokens: of that time.
+    others: how many other calls decoded at the same time, on average.
     """
 
     group: str

@@ -73,6 +73,11 @@ def predict(
       agentprof predict runs/old --probe runs/probe-new --against runs/new
     """
     start, probed = _load(run, name), _load(probe_folder, None)
+    if probed.facts.get("command") != "probe":
+        raise InputError(
+            f"{probed.folder}: is no probe but a run of `agentprof {probed.facts.get('command')}`; make one with "
+            "`agentprof probe`."
+        )
     sessions, points, rate = start.sessions, list(probed.sessions), None
     if bench_path is not None:
         benchmark, requests = _benchmark(bench_path, probed)

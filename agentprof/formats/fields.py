@@ -11,6 +11,8 @@ from typing import Any
 from agentprof.errors import InputError
 from agentprof.records.benchmark import Figure
 
+_LARGEST = 10**21  # more than any count, and than today in nanoseconds since 1970
+
 
 @dataclass(frozen=True, slots=True)
 class Fields:
@@ -31,7 +33,7 @@ class Fields:
         return InputError(f"{self.place}: {self.path}{key}: {problem}")
 
     def number(self, key: str) -> Fraction | None:
-        """A finite number, not below zero. Raises InputError for text, NaN, infinity and negative numbers."""
+        """A finite number, not below zero. Raises InputError for text, NaN, infinity, negative and absurd numbers."""
         return self._checked(key, self.values.get(key))
 
     def _checked(self, name: str, value: object) -> Fraction | None:
@@ -43,6 +45,8 @@ class Fields:
             raise self.error(name, f"expected a finite number; found {value}")
         if value < 0:
             raise self.error(name, f"can't be below zero; found {value}")
+        if value > _LARGEST:
+            raise self.error(name, f"expected at most {_LARGEST:.0e}; found more")
         return Fraction(str(value)) if isinstance(value, float) else Fraction(value)
 
     def count(self, key: str) -> int | None:
@@ -81,9 +85,9 @@ class Fields:
         return value
 
     def text(self, key: str) -> str | None:
-        """A text; None for anything else and for an empty one."""
+        """A text; None for anything else and for an empty one. Half a surrogate pair, which is no text, is escaped."""
         value = self.values.get(key)
-        return value if isinstance(value, str) and value else None
+        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) and value else None
 
     def below(self, key: str) -> Fields | None:
         """The object under a key."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agentprof.analysis.bridge_cautions import rates_apart
 from agentprof.records.benchmark import FIGURES, Benchmark, Figure
 from agentprof.report.layout import MISSING, rate, table, wrap
 
@@ -38,9 +39,11 @@ def render_benchmark(benchmark: Benchmark, width: int = 100) -> str:
     if benchmark.spreads:
         headers = ("over requests", "mean", "std", "min", "median", "max")
         lines += ["", *table(headers, _spread_rows(benchmark), left=(0,), width=width)]
-    if benchmark.cautions:
+    apart = rates_apart(benchmark)
+    cautions = [*benchmark.cautions, *([apart] if apart else [])]
+    if cautions:
         lines += ["", "Cautions:"]
-        lines += [line for caution in benchmark.cautions for line in wrap(caution, width, first="  * ", rest="    ")]
+        lines += [line for caution in cautions for line in wrap(caution, width, first="  * ", rest="    ")]
     return "\n".join(lines)
 
 

@@ -169,8 +169,10 @@ def test_several_groups_need_a_name_and_have_their_own_concurrency() -> None:
         request(number, 0, first=number * 10, last=99, root={semconv.SCENARIO: group})
         for number, group in enumerate(groups, start=1)
     ]
-    with pytest.raises(InputError, match="several groups: questions-1, questions-8"):
+    with pytest.raises(InputError, match=r"several groups\. Name one: .*#questions-1, .*#questions-8"):
         benchmark_of_run(facts, sessions)
+    with pytest.raises(InputError, match=r"holds no group 8\. Name one: .*#questions-1, .*#questions-8"):
+        benchmark_of_run(facts, sessions, group="8")
     found = benchmark_of_run(facts, sessions, group="questions-1")
     assert (found.concurrency.value, found.ttft_ns.value) == (1, 10 * MS)
     assert (found.prompts, found.is_length_forced) == ("questions", False)

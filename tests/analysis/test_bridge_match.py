@@ -159,6 +159,15 @@ def test_acceptance_is_unrepresentative_on_both_sides() -> None:
     assert any("in the run, whose text is forced in length" in caution for caution in alone.cautions)
 
 
+def test_drafts_that_only_the_run_has_may_be_another_configuration() -> None:
+    trace = Trace()
+    drafts = {semconv.DRAFT_TOKENS: 20, semconv.ACCEPTED_TOKENS: 9}
+    add_call(trace, session_root(trace, 101), 0, drafts, first=60, last=100)
+    for known, is_told in ((own(), True), (own(acceptance_length=measured(4)), False)):
+        cautions = build_bridge([trace.session()], known, is_forced=True).cautions
+        assert any("another configuration?" in caution for caution in cautions) == is_told
+
+
 def test_acceptance_on_questions_is_representative() -> None:
     questions = own(acceptance_length=measured(4), prompts="questions", is_length_forced=False)
     assert bridge_of(questions, run_of()).cautions == ()

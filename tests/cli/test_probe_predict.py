@@ -131,6 +131,11 @@ def test_a_run_is_no_folder(work: Path) -> None:
         run_command(predict, str(work / "nothing"), "--probe", str(work / "probe"))
 
 
+def test_a_run_is_no_probe(work: Path) -> None:
+    with pytest.raises(InputError, match="is no probe but a run of `agentprof replay`; make one with"):
+        run_command(predict, str(work / "run-old"), "--probe", str(work / "run-old"))
+
+
 def test_runs_of_other_scenarios_cant_be_compared(work: Path) -> None:
     with pytest.raises(InputError, match="no scenario with completed sessions in common"):
         run_command(predict, str(work / "run-old"), "--probe", str(work / "probe"), "--against", str(work / "probe"))

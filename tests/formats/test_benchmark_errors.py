@@ -52,6 +52,7 @@ ITL = ("benchmarks", 0, "metrics", "inter_token_latency_ms", "successful", "mean
         ("vllm-serve.json", ("mean_tpot_ms",), float("nan"), ": mean_tpot_ms: expected a finite number; found nan"),
         ("vllm-serve.json", ("output_throughput",), float("inf"), ": output_throughput: expected a finite number"),
         ("vllm-serve.json", ("mean_ttft_ms",), -3, ": mean_ttft_ms: can't be below zero; found -3"),
+        ("vllm-serve.json", ("mean_tpot_ms",), 1e300, ": mean_tpot_ms: expected at most 1e+21; found more"),
         ("vllm-serve.json", ("completed",), True, ": completed: expected a number; found true"),
         ("vllm-serve.json", ("completed",), 2.5, ": completed: expected a whole number; found 2.5"),
         ("vllm-serve.json", ("completed",), 0, ": completed: 0 requests succeeded"),

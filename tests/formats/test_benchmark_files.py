@@ -12,6 +12,7 @@ import pytest
 from agentprof.errors import InputError
 from agentprof.formats.benchmarks import read_benchmark, read_benchmarks
 from agentprof.records.benchmark import FIGURES, Benchmark
+from agentprof.report.benchmark_text import render_benchmark
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MS = 1_000_000
@@ -149,6 +150,19 @@ def test_unknown_keys_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
     path = changed(tmp_path, "vllm-serve.json", surprise={"nested": ["NaN"]})
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert read_benchmark(path).ttft_ns.value == Fraction("324.37") * MS
+
+
+def test_a_name_that_is_no_text_is_escaped(tmp_path: Path) -> None:
+    found = read_benchmark(changed(tmp_path, "vllm-serve.json", model_id="\ud800x"))
+    assert found.model == "\\ud800x"
+    assert render_benchmark(found).encode()
+
+
+def test_a_rate_that_its_throughput_contradicts_is_a_caution(tmp_path: Path) -> None:
+    as_it_is = read_benchmark(changed(tmp_path, "vllm-serve.json"))
+    wrong_unit = read_benchmark(changed(tmp_path, "vllm-serve.json", mean_tpot_ms=0.001))
+    assert "Cautions" not in render_benchmark(as_it_is)
+    assert "a wrong unit" in " ".join(render_benchmark(wrong_unit).split())
 
 
 def test_a_median_stands_in_for_a_mean_and_says_so(tmp_path: Path) -> None:

@@ -95,8 +95,9 @@ def test_what_can_not_be_served_is_an_input_error(tmp_path: Path) -> None:
     missing = {"tls": {"cert": str(tmp_path / "c.pem"), "key": str(tmp_path / "k.pem")}}
     with pytest.raises(InputError, match="PEM"):
         start_sim(Profile.model_validate(missing), log=tmp_path / "t.jsonl")
-    with pytest.raises(InputError, match="time scale"):
-        start_sim(Profile(), log=tmp_path / "t.jsonl", time_scale=0)
+    for scale in (0, -3, float("inf")):
+        with pytest.raises(InputError, match="time scale"):
+            start_sim(Profile(), log=tmp_path / "t.jsonl", time_scale=scale)
 
 
 def test_a_log_of_something_else_is_an_input_error(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,8 @@ async def serve_until(
 @asynccontextmanager
 async def running_app(profile: Profile, options: SimOptions) -> AsyncIterator[str]:
     """A server on the running loop; gives its base URL."""
-    if options.time_scale <= 0:
-        raise InputError(f"time scale {options.time_scale:g}: must be above 0; 10 runs ten times as fast")
+    if not 0 < options.time_scale < inf:
+        raise InputError(f"time scale {options.time_scale:g}: must be a number above 0; 10 runs ten times as fast")
     served = Served(
         profile=profile,
         seed=options.seed,

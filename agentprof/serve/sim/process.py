@@ -89,7 +89,8 @@ def start_sim(
 ) -> RunningSim:
     """Start a server on a free port of 127.0.0.1 and wait until it listens.
 
-    Without `log` the log goes into a temporary folder that is gone when the server is stopped. Raises InputError where the profile can't be served.
+    Without `log` the log goes into a temporary folder that is gone when the server is stopped. Raises InputError where
+    the profile can't be served.
     """
     known = load_profile(profile) if isinstance(profile, Path) else profile
     own_folder = None
