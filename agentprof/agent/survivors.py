@@ -72,7 +72,8 @@ def _kill_until_none(find: Callable[[], set[int]]) -> None:
 
 
 def _signal(pids: set[int], number: signal.Signals) -> None:
-    for pid in pids - {os.getpid()}:
+    """Older ones first, which parents are: a shell that sees its child stopped would say so in the output."""
+    for pid in sorted(pids - {os.getpid()}):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import importlib.util
 import json
 import os
 import re
 import select
+import socket
 import subprocess
 import sys
 import tempfile
@@ -188,9 +190,20 @@ def _listening(engine: LocalEngine, options: EngineOptions, end_s: float, deadli
         return str(json.loads(line)["base_url"])
     engine.wait()
     fault = engine.fault()
-    if "couldn't bind" in fault:
+    if "couldn't bind" in fault or _is_taken(options.port):
         raise InputError(f"port {options.port} on 127.0.0.1 is taken. Give --port another number, or 0 for a free one.")
     raise BackendError(f"embedded engine: {engine.model} didn't start: {fault}")
+
+
+def _is_taken(port: int) -> bool:
+    """Whether a port of 127.0.0.1 is in use: llama.cpp's log doesn't always get to say so."""
+    if not port:
+        return False
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _complete_one_token(engine: LocalEngine, end_s: float, deadline_s: float) -> None:
