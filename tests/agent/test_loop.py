@@ -34,9 +34,9 @@ class Played:
     end_ns: int
 
     def spans(self, name: str) -> list[Span]:
-        """Spans by the first word of their name, in order of start."""
+        """Spans by the first word of their name, in the order in which the loop made them."""
         found = [span for span in self.recorder.spans if span.name.split()[0] == name]
-        return sorted(found, key=lambda span: span.start_ns)
+        return sorted(found, key=lambda span: span.ref.span_id)
 
 
 def make_session(folder: Path, model: ScriptedModel, **changes: Any) -> Session:
