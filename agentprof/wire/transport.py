@@ -96,7 +96,10 @@ def _connect_at_once(addresses: Iterable[AddrInfoType]) -> socket.socket | None:
     for family, kind, protocol, _, address in addresses:
         if not ip_address(address[0]).is_loopback:
             return None
-        sock = socket.socket(family, kind, protocol)
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError:
+            return None  # such as no IPv6 here: aiohttp tries the addresses in turn, and tells what fails
         sock.setblocking(False)
         waiting = select.poll()
         waiting.register(sock, select.POLLOUT)

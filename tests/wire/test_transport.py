@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import socket
 import threading
@@ -26,6 +27,7 @@ from scripted_server import (
 )
 from timeline import DONE, text
 
+from agentprof.wire import transport as transport_module
 from agentprof.wire.exchange import EXCHANGE, Exchange
 from agentprof.wire.tls import tls_context
 from agentprof.wire.transport import HandshakeError, NotHttpError, StampingTransport, UnknownHostError
@@ -588,3 +590,12 @@ class TestReuse:
             assert seen[0] is not seen[1]
 
         play(server, main)
+
+
+def test_a_family_that_this_host_lacks_is_left_to_aiohttp(monkeypatch):
+    def lacks(*_):
+        raise OSError(errno.EAFNOSUPPORT, "no such family")
+
+    monkeypatch.setattr(transport_module.socket, "socket", lacks)
+    address = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 80, 0, 0))
+    assert transport_module._connect_at_once([address]) is None
