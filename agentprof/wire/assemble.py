@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,13 +20,13 @@ from agentprof.wire.tool_calls import ToolCallMerger
 
 _DONE = b"[DONE]"
 _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
+_REPORTS, _REASONING = frozenset(REPORT_KEYS), frozenset(_REASONING_KEYS)  # told at once to be absent
 _EVENTS_PER_STEP = 64
 _BYTES_PER_STEP = 16_384
 _FINISH_RANK = {"tool_calls": 2, "function_call": 2, "length": 1, "content_filter": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """One socket read. at_ns: its stamp. end: how many bytes of the decoded body had arrived by then, in all."""
 
     at_ns: int
@@ -104,6 +103,9 @@ class _Stream:
         Stray lines were counted as malformed by the decoder; those that are JSON are taken back.
         """
         payload = _load(event.data)
+        if isinstance(payload, dict):
+            self._take_payload(payload, event.data, event.event)
+            return
         if event.event == STRAY and isinstance(payload, list) and payload:
             payload = payload[0]
         if payload != _DONE and not isinstance(payload, dict) and b"\n" in event.data:
@@ -114,12 +116,12 @@ class _Stream:
             self._take_payload(payload, event.data, event.event)
 
     def _take_payload(self, payload: Any, data: bytes, event_name: str) -> None:
-        if payload == _DONE:
-            self.has_done = True
-        elif isinstance(payload, dict):
+        if isinstance(payload, dict):
             if event_name == STRAY:
                 self._malformed -= data.count(b"\n") + 1
             self._take_chunk(payload, event_name)
+        elif payload == _DONE:
+            self.has_done = True
         else:
             if event_name == "error" and self._error is None:
                 self._error = one_line(data.decode("utf-8", "replace"))
@@ -135,9 +137,8 @@ class _Stream:
             self._response_id = _word(chunk.get("id"))
         if not self._model:
             self._model = _word(chunk.get("model"))
-        for key in REPORT_KEYS:
-            if isinstance(chunk.get(key), dict):
-                self._report = chunk
+        if not _REPORTS.isdisjoint(chunk) and any(isinstance(chunk.get(key), dict) for key in REPORT_KEYS):
+            self._report = chunk
         cumulative = self._take_usage(chunk)
         choices = chunk.get("choices")
         if isinstance(choices, list):
@@ -165,12 +166,14 @@ class _Stream:
                 self._error = error_text(choice, is_error_event=False)
             delta = _delta(choice)
             has_delta = has_delta or delta is not None
-            token_ids += _count_ids(choice) or (_count_ids(delta) if delta else 0)
+            if "token_ids" in choice or (delta and "token_ids" in delta):
+                token_ids += _count_ids(choice) or (_count_ids(delta) if delta else 0)
             if delta and self._is_kept(choice):
                 found, added = self._take_delta(delta)
                 kind = found or kind
                 chars += added
-            self._take_finish(choice.get("finish_reason"))
+            if finish := choice.get("finish_reason"):
+                self._take_finish(finish)
         if kind is None:
             is_open = has_delta and self._finish is None
             if token_ids or (is_open and cumulative is not None and cumulative > self._counted):
@@ -182,10 +185,13 @@ class _Stream:
 
     def _take_delta(self, delta: dict[str, Any]) -> tuple[TokenKind | None, int]:
         """Add a delta to the message; its kind, the most visible one where it has several, and its characters."""
-        content, reasoning = content_and_reasoning(delta.get("content"))
+        content, reasoning = delta.get("content"), ""
+        if not isinstance(content, str):
+            content, reasoning = content_and_reasoning(content)
         if refusal := delta.get("refusal"):
             content += text_of(refusal)
-        reasoning = _reasoning(delta) or reasoning
+        if not _REASONING.isdisjoint(delta):
+            reasoning = _reasoning(delta) or reasoning
         chars = len(content) + len(reasoning)
         kind: TokenKind | None = None
         if reasoning:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import openai
+import orjson
 
 from agentprof.clock import now_ns
 from agentprof.errors import CallError, InputError
@@ -139,13 +141,16 @@ class ChatClient:
         """Send one request; leaves the reply or the failure in `attempt`."""
         exchange = attempt.exchange
         EXCHANGE.set(exchange)
-        endpoint: Any = self._openai.chat.completions if request.prompt is None else self._openai.completions
+        # Not through `chat.completions.create`: it copies every message through its types, which takes longer with each
+        # step of a session than all the rest of a call. The response is kept by the exchange.
+        path = "/chat/completions" if request.prompt is None else "/completions"
         try:
-            async with endpoint.with_streaming_response.create(
-                **self._arguments(request), extra_headers={"traceparent": traceparent, **self._headers}
-            ) as response:
-                async for _ in response.http_response.aiter_raw():
-                    pass  # the exchange keeps the body
+            await self._openai.post(
+                path,
+                cast_to=httpx2.Response,
+                content=_json(self._fields(request)),
+                options={"headers": {"traceparent": traceparent, **self._headers}},
+            )
         except (openai.APIError, httpx2.HTTPError) as error:
             attempt.fail(classify(error, exchange, self.address, self._key), now_ns())
             return
@@ -161,25 +166,32 @@ class ChatClient:
             forced_tokens=request.forced_tokens,
         )
 
-    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
-        """The request as the openai client takes it."""
-        arguments: dict[str, Any] = {
+    def _fields(self, request: ChatRequest) -> dict[str, Any]:
+        """The request's body; what the backend's `extra_body` names stands above the rest."""
+        fields: dict[str, Any] = {
             "model": self.backend.model,
             **({"messages": list(request.messages)} if request.prompt is None else {"prompt": request.prompt}),
             "stream": True,
             "stream_options": dialects.stream_options(self.engine),
             "max_tokens": request.forced_tokens or request.max_tokens,
-            "extra_body": {**dialects.request_fields(self.engine, request), **self.backend.extra_body},
         }
         if request.tools:
-            arguments["tools"] = list(request.tools)
+            fields["tools"] = list(request.tools)
             # Under a forced length nobody runs the calls, and a parser that waits for one withholds tokens.
-            arguments["tool_choice"] = "none" if request.forced_tokens is not None else "auto"
+            fields["tool_choice"] = "none" if request.forced_tokens is not None else "auto"
         if request.temperature is not None:
-            arguments["temperature"] = request.temperature
+            fields["temperature"] = request.temperature
         if request.seed is not None:
-            arguments["seed"] = request.seed
-        return arguments
+            fields["seed"] = request.seed
+        return fields | dialects.request_fields(self.engine, request) | self.backend.extra_body
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    """A request's body as JSON."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half a surrogate pair in a text, or a number beyond 64 bits
+        return json.dumps(body).encode()
 
 
 async def _assemble(exchange: Exchange) -> Reply:

@@ -28,17 +28,26 @@ _CACHED_KEYS = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_to
 class UsageReader:
     """Folds the `usage` objects of a stream: for each count the last one that isn't null stands."""
 
-    __slots__ = ("cached_tokens", "output_tokens", "prompt_tokens", "reasoning_tokens")
+    __slots__ = ("_rest", "cached_tokens", "output_tokens", "prompt_tokens", "reasoning_tokens")
 
     def __init__(self) -> None:
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.reasoning_tokens: int | None = None
+        self._rest: dict[str, Any] = {}  # the last object without what grows from chunk to chunk
 
     def read(self, raw: Mapping[str, Any]) -> int | None:
         """Take one `usage` object; its own output tokens, None where it gives none."""
-        output = _first_count(raw, _OUTPUT_KEYS)
+        rest = dict(raw)
+        rest.pop("total_tokens", None)
+        output = count(rest.pop("completion_tokens", None))
+        if output is not None and rest == self._rest:
+            self.output_tokens = output
+            return output
+        self._rest = rest
+        if output is None:
+            output = _first_count(raw, _OUTPUT_KEYS)
         if output is not None:
             self.output_tokens = output
         if (prompt := _first_count(raw, _PROMPT_KEYS)) is not None:
@@ -132,7 +141,7 @@ def count(value: object) -> int | None:
     """A token count: a whole number from 0 to 10¹²; None for anything else."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
+    if isinstance(value, int) and 0 <= value <= _MAX_COUNT and not isinstance(value, bool):
         return value
     return None
 

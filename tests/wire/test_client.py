@@ -654,8 +654,11 @@ def test_the_client_of_a_backend_knows_its_port():
         assert run(main()).address == f"h:{port}"
 
 
-def test_the_request_is_json_whatever_it_holds():
+@pytest.mark.parametrize("text", ["naïve \U0001f600 \x00 \u2028", "half of a pair: \ud83d"])
+def test_the_request_is_json_whatever_it_holds(text):
     server = ScriptedServer([stream()])
-    messages = ({"role": "user", "content": "naïve \U0001f600 \x00 \u2028"},)
-    one_call(server=server, request=ChatRequest(messages, (), 5))
-    assert json.loads(server.requests[0].body)["messages"] == list(messages)
+    messages = ({"role": "user", "content": text},)
+    one_call(server=server, request=ChatRequest(messages, (), 5), extra_body={"seed": 2**70, "limits": {1: "one"}})
+    body = json.loads(server.requests[0].body)
+    assert body["messages"] == list(messages)
+    assert (body["seed"], body["limits"]) == (2**70, {"1": "one"})
