@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,12 @@ class Sink:
                 for scope_spans in resource_spans.scope_spans:
                     self.spans.extend(scope_spans.spans)
         return web.Response(status=self.status, content_type="application/x-protobuf")
+
+    def wait_for(self, count: int, seconds: float = 30.0) -> None:
+        """Wait until so many spans have come, or the time is over."""
+        until = time.monotonic() + seconds
+        while len(self.spans) < count and time.monotonic() < until:
+            time.sleep(0.01)
 
 
 @contextmanager

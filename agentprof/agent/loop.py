@@ -1,8 +1,8 @@
 """The agent's loop: ask the model, run the tools that it asks for, remember, ask again.
 
-Leaving the loop early is an exception; `run_session` turns it into an outcome. Every moment lies in a span of its
-own: `prepare` (building the request), the call, `parse` (reading the reply), `dispatch` (starting tools, and taking
-their results in), the tools, `think`.
+Leaving the loop early is an exception; `Session.run` turns it into an outcome. Every moment lies in a span of its
+own: `prepare` (from the end of what was before to the request), the call, `parse` (reading the reply), `dispatch`
+(starting tools, and taking their results in), the tools, `think`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class Model(Protocol):
 
 @dataclass(slots=True)
 class Session:
-    """One agent at work on one scenario. `root` is the session's span, which the caller records when it has ended."""
+    """One agent at work on one scenario.
+
+    `root` is the session's span, which the caller records when it has ended, from `started_ns` on.
+    """
 
     scenario: Scenario
     model: Model
@@ -74,11 +77,14 @@ class Session:
     recorder: Recorder
     root: SpanRef
     status: SessionStatus
+    started_ns: int = 0
     _step: int = 0
+    _told_ns: int = 0  # up to here, steps and pauses tell where the time went
 
     async def run(self) -> Outcome:
         """Play the whole scenario within its limits. Only cancellation from outside escapes as an exception."""
         limit_ns = self.scenario.limits.session
+        self.started_ns = self._told_ns = now_ns()
         try:
             async with asyncio.timeout(limit_ns / 1e9) as limit:
                 for number, turn in enumerate(self.scenario.turns, start=1):
@@ -98,7 +104,7 @@ class Session:
             try:
                 await asyncio.sleep(turn.think / 1e9)
             finally:
-                self._record(semconv.THINK, self.root, started_ns, {semconv.TURN_NUMBER: number})
+                self._told_ns = self._record(semconv.THINK, self.root, started_ns, {semconv.TURN_NUMBER: number})
         self.conversation.add_user(turn.user)
         if self.scenario.mode == "live":
             while await self._run_step(None, number):
@@ -114,14 +120,15 @@ class Session:
         self._step += 1
         self.status.step = self._step
         self.status.tokens = 0
-        started_ns = now_ns()
+        started_ns = self._told_ns
         ref = self.recorder.reserve()
         try:
             return await self._ask_and_act(scripted, ref, started_ns)
         finally:
+            self._told_ns = now_ns()
             attributes: dict[str, AttributeValue] = {semconv.STEP_NUMBER: self._step, semconv.TURN_NUMBER: turn}
             self.recorder.add(
-                Span(ref, self.root, f"{semconv.STEP} {self._step}", started_ns, now_ns(), "internal", attributes)
+                Span(ref, self.root, f"{semconv.STEP} {self._step}", started_ns, self._told_ns, "internal", attributes)
             )
 
     async def _ask_and_act(self, scripted: Step | None, step: SpanRef, started_ns: int) -> bool:

@@ -182,7 +182,6 @@ class Replay:
         sandbox = self._sandbox(scenario)
         session = Session(scenario, client, conversation, workspace, sandbox, recorder, root, status)
         mark, outcome = recording.lag.mark(), Outcome("cancelled", "interrupted")
-        started_ns = now_ns()
         try:
             outcome = await session.run()
         finally:
@@ -199,7 +198,7 @@ class Replay:
             }
             error = None if outcome.name == "completed" else outcome.reason or outcome.name
             name = f"{semconv.INVOKE_AGENT} {scenario.name}"
-            recorder.add(Span(root, None, name, started_ns, ended_ns, "internal", attributes, error))
+            recorder.add(Span(root, None, name, session.started_ns, ended_ns, "internal", attributes, error))
 
     def _sandbox(self, scenario: Scenario) -> Sandbox | None:
         return self._options.sandbox if scenario.mode == "live" else None

@@ -1,15 +1,18 @@
 """Sessions' spans through the OpenTelemetry SDK: to the run folder always, to an OTLP endpoint where asked.
 
 The only module that imports OpenTelemetry. Spans arrive finished, with ids reserved before; the id generator hands
-those out. The run folder takes them synchronously and loses none; the live export is counted.
+those out. They are handed to the SDK a little later, a few at a time: it takes up to 0.1 ms for each, which would be
+time of the session that is measured. The run folder takes all of a session's and loses none; the live export is
+counted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
@@ -36,6 +39,9 @@ _KINDS = {
     "producer": SpanKind.PRODUCER,
     "consumer": SpanKind.CONSUMER,
 }
+_LATER_S = 0.02  # by then a step's request is out, or its tools run
+_AGAIN_S = 0.001
+_AT_ONCE = 2
 _EXPORT_TIMEOUT_S = 5
 _CLOSE_S = 8
 _EXPORT_QUEUE = 65_536
@@ -133,6 +139,8 @@ class Tracing:
         self._secrets = real_secrets(secrets)
         self._ids = _ReservedIds()
         self._kept = _PerTrace()
+        self._waiting: deque[Span] = deque()
+        self._timer: asyncio.TimerHandle | None = None
         self._created = 0
         self._counts: ExportCounts | None = None
         self._provider = TracerProvider(
@@ -167,7 +175,24 @@ class Tracing:
         return SpanRef(trace_id, self._ids.random.generate_span_id())
 
     def add(self, span: Span) -> None:
-        """Make a finished span."""
+        """Take a finished span. It is made once the event loop has time, or when its trace is taken."""
+        self._created += 1
+        self._waiting.append(span)
+        if self._timer is None:
+            self._timer = self._make_after(_LATER_S)
+
+    def _make_after(self, wait_s: float) -> asyncio.TimerHandle | None:
+        try:
+            return asyncio.get_running_loop().call_later(wait_s, self._make_some)
+        except RuntimeError:  # no loop runs, so nobody is kept waiting
+            return None
+
+    def _make_some(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._waiting))):
+            self._make(self._waiting.popleft())
+        self._timer = self._make_after(_AGAIN_S) if self._waiting else None
+
+    def _make(self, span: Span) -> None:
         span = hide_in_span(span, self._secrets)
         parent = span.parent
         context = None
@@ -187,10 +212,15 @@ class Tracing:
         if span.error is not None:
             made.set_status(Status(StatusCode.ERROR, span.error))
         made.end(ANCHOR.to_wall_ns(span.end_ns))
-        self._created += 1
 
     def take(self, trace_id: int) -> list[ReadableSpan]:
         """All spans of a trace, which are then forgotten."""
+        waiting, self._waiting = self._waiting, deque()
+        for span in waiting:
+            if span.ref.trace_id == trace_id:
+                self._make(span)
+            else:
+                self._waiting.append(span)
         return self._kept.spans.pop(trace_id, [])
 
     @property
@@ -201,6 +231,8 @@ class Tracing:
     def close(self) -> ExportCounts:
         """Give the endpoint what is left, for eight seconds at most, and count. Further calls count no further."""
         if self._counts is None:
+            while self._waiting:
+                self._make(self._waiting.popleft())
             if self._exporter is not None:
                 self._exporter.is_closing = True
             # The SDK's own shutdown waits half a minute, and longer for a server that trickles.

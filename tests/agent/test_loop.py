@@ -104,6 +104,17 @@ def test_every_span_lies_in_its_parent_and_leaves_cover_the_session(tmp_path: Pa
     assert covered_ns >= 0.9 * (played.end_ns - played.start_ns)
 
 
+def test_what_the_loop_does_between_steps_and_pauses_belongs_to_the_step_after(tmp_path: Path) -> None:
+    turns = [*steps(["echo a"]), {"user": "Go on.", "think": "10ms", "steps": [{"answer": "Yes.", "output_tokens": 4}]}]
+    played = play(tmp_path, turns=turns)
+    first, second, third = played.spans("step")
+    (pause,) = played.spans("think")
+    assert second.start_ns == first.end_ns
+    assert second.end_ns <= pause.start_ns
+    assert third.start_ns == pause.end_ns
+    assert [span.start_ns for span in played.spans("prepare")] == [step.start_ns for step in (first, second, third)]
+
+
 def test_think_really_sleeps_in_a_span_of_its_own(tmp_path: Path) -> None:
     turn = {"user": "Go.", "think": "200ms", "steps": [{"answer": "Done.", "output_tokens": 4}]}
     played = play(tmp_path, turns=[turn, turn])

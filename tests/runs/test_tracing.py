@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -60,6 +61,36 @@ def test_spans_come_back_as_they_were_added_on_the_wall_clock() -> None:
     assert recorder.take_spans() == expected
     assert recorder.take_spans() == []
     assert (recorder.created, tracing.close()) == (4, ExportCounts(4, None, None))
+
+
+def test_spans_are_made_once_the_loop_has_time_and_go_out_while_the_session_runs() -> None:
+    with otlp_sink() as sink:
+        tracing = Tracing({}, sink.url)
+        recorder = tracing.new_session()
+
+        async def session() -> list[Span]:
+            for _ in range(3):
+                record(recorder, 2)
+            await asyncio.to_thread(sink.wait_for, 9)
+            assert len(sink.spans) == 9
+            return recorder.take_spans()
+
+        assert len(asyncio.run(session())) == 9
+        assert tracing.close().exported == 9
+
+
+def test_taking_a_trace_leaves_the_others_waiting() -> None:
+    tracing = Tracing({})
+    one, two = tracing.new_session(), tracing.new_session()
+
+    async def sessions() -> list[Span]:
+        record(one)
+        record(two, 3)
+        return one.take_spans()
+
+    assert {span.ref.trace_id for span in asyncio.run(sessions())} == {one.trace_id}
+    assert len(two.take_spans()) == 4
+    assert tracing.close().created == 6
 
 
 def test_sessions_have_traces_of_their_own() -> None:
