@@ -74,7 +74,8 @@ class RunProgress(Observer):
         _, started_ns = self._running.pop(id(status))
         self._ended += 1
         steps = f"{status.step} step{'s' if status.step != 1 else ''}"
-        line = f"{_title(status)}: {status.outcome}, {steps}, {_tokens(status)}, {_seconds_since(started_ns):.1f} s"
+        seconds = _seconds_since(started_ns) if status.wall_ns is None else status.wall_ns / 1e9
+        line = f"{_title(status)}: {status.outcome}, {steps}, {_tokens(status)}, {seconds:.1f} s"
         self._print(f"[{self._ended}/{self._total}] {line}{self._eta()}")
 
     def _print(self, line: str) -> None:

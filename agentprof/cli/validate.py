@@ -1,4 +1,4 @@
-"""`agentprof validate`: are these scenario and backend files right?"""
+"""`agentprof validate`: are these files right?"""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ import click
 
 from agentprof.errors import ExitCode, InputError
 from agentprof.records.backend import Backend
+from agentprof.records.document import read_document
 from agentprof.records.loading import load_written
 from agentprof.records.scenario import Scenario
+from agentprof.serve.sim import Profile, load_profile
+
+_PROFILE_KEYS = Profile.model_fields.keys() - Scenario.model_fields.keys()
 
 
 @click.command(epilog="\b\nExample:\n  agentprof validate scenarios/*.yaml backends.yaml")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
 def validate(files: tuple[Path, ...]) -> None:
-    """Check scenario and backend files, and say what each one holds.
+    """Check scenario and backend files and profiles of simulated servers, and say what each one holds.
 
-    A file with a `backends` key is read as backends, any other as a scenario. Problems go to standard error, one line
-    each, with the file and line; the exit code is then 2.
+    A file with a `backends` key is read as backends, one without `turns` but with a profile's keys (`prefill`, `decode`
+    …) as a profile, any other as a scenario. Problems go to standard error, one line each, with the file and line; the
+    exit code is then 2.
     """
     is_bad = False
     for path in files:
         try:
-            written = load_written(path)
+            written = _load(path)
         except InputError as error:
             is_bad = True
             click.echo(str(error), err=True)
@@ -34,7 +39,16 @@ def validate(files: tuple[Path, ...]) -> None:
     sys.exit(ExitCode.BAD_INPUT if is_bad else ExitCode.OK)
 
 
-def _summary(written: Scenario | Mapping[str, Backend]) -> str:
+def _load(path: Path) -> Scenario | Mapping[str, Backend] | Profile:
+    keys = read_document(path).data.keys()
+    is_profile = keys.isdisjoint({"backends", "turns"}) and not keys.isdisjoint(_PROFILE_KEYS)
+    return load_profile(path) if is_profile else load_written(path)
+
+
+def _summary(written: Scenario | Mapping[str, Backend] | Profile) -> str:
+    if isinstance(written, Profile):
+        what = f"simulates {written.engine} serving {written.model}"
+        return f"profile {written.name}: {what}; agentprof serve sim runs it"
     if not isinstance(written, Scenario):
         names = ", ".join(f"{backend.name} ({backend.model} at {backend.base_url})" for backend in written.values())
         return f"{_count(len(written), 'backend')}: {names}"

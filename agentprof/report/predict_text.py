@@ -154,7 +154,7 @@ def _checked_cells(row: Checked, whole: float | None, check: PredictionCheck) ->
         ms(row.measured),
         _signed_percent(row.error),
         share,
-        "miss" if _is_miss(row, check) else "",
+        "miss" if _is_miss(row, check) else "outside" if row.is_inside is False else "",
     )
 
 

@@ -186,6 +186,7 @@ class Replay:
             outcome = await session.run()
         finally:
             ended_ns = now_ns()
+            status.wall_ns = ended_ns - session.started_ns
             ended.outcome = outcome
             attributes = {
                 **recording.session_attributes(planned, root, mark),

@@ -81,6 +81,8 @@ def test_predicted_beside_measured() -> None:
     assert "miss" not in good
     assert "too short, outside the interval. Off by more than 10 % of it: decode." in " ".join(bad.split())
     assert line(bad, "decode").endswith("miss")
+    assert line(bad, "wall").endswith("outside")
+    assert "outside\n" not in good
     assert "step 4" in good
     assert all(len(found) <= 100 for text in (good, bad) for found in text.splitlines())
 

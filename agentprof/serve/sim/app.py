@@ -85,6 +85,7 @@ async def running_app(profile: Profile, options: SimOptions) -> AsyncIterator[st
     )
     await runner.setup()
     front: HandshakeDelay | None = None
+    shown = f"[{options.host}]" if ":" in options.host else options.host
     try:
         delay_ns = round(profile.tls.handshake_delay / options.time_scale) if profile.tls else 0
         host, port = ("127.0.0.1", 0) if delay_ns else (options.host, options.port)
@@ -93,10 +94,9 @@ async def running_app(profile: Profile, options: SimOptions) -> AsyncIterator[st
         if delay_ns:
             front = HandshakeDelay(bound, delay_ns, served.deadlines)
             bound = await front.start(options.host, options.port)
-        host = f"[{options.host}]" if ":" in options.host else options.host
-        yield f"{'https' if context else 'http'}://{host}:{bound}/v1"
+        yield f"{'https' if context else 'http'}://{shown}:{bound}/v1"
     except OSError as error:
-        raise InputError(f"{options.host}:{options.port}: can't listen there: {error.strerror}.") from None
+        raise InputError(f"{shown}:{options.port}: can't listen there: {error.strerror}.") from None
     finally:
         if front is not None:
             await front.stop()
