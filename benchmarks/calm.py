@@ -1,78 +1,78 @@
-"""Whether the machine is itself: how long its memory takes to answer.
+"""Whether the machine is itself: how much longer work takes after a pause than in a loop.
 
-On a virtual machine the neighbours' load shows there first. Code that runs once per call, its data long out of the
-caches, then takes three to five times as long, while a hot loop takes no longer than before and the load average says
-nothing. What is measured in such a minute is measured again, whatever came out.
+A client's code runs once per call, after a pause in which its data have left the caches. On a virtual machine it is the
+neighbours who push them out: the same work then takes four to six times as long as in a loop, while a loop takes no
+longer than before and the load average says nothing. What is measured in such minutes is measured again, whatever came
+out.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 import sys
+import textwrap
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from random import Random
+from dataclasses import dataclass
+from statistics import median
 from typing import TypeVar
 
-_CELLS = 1_000_000  # about 40 MB: more than a core's own caches hold
-_STEPS = 100_000
-_PAUSE_S = 10.0
+_SOURCE = textwrap.dedent(inspect.getsource(textwrap.TextWrapper))
+_TEXT = json.dumps([{"a": number, "b": [str(number)] * 3} for number in range(200)])
+_LOOPS, _PAUSES = 30, 10
+_PAUSE_S = 0.1
+_WAIT_S = 10.0
 
 T = TypeVar("T")
 
 
-def _cycle() -> list[int]:
-    """A permutation that is one cycle: each cell names the next one, somewhere else."""
-    order = list(range(_CELLS))
-    Random(1).shuffle(order)
-    following = [0] * _CELLS
-    for here, there in zip(order, [*order[1:], order[0]], strict=True):
-        following[here] = there
-    return following
+def _work_ns() -> int:
+    """Some work of many kinds, about a millisecond of it."""
+    started_ns = time.perf_counter_ns()
+    compile(_SOURCE, "source", "exec")
+    json.dumps(json.loads(_TEXT))
+    return time.perf_counter_ns() - started_ns
+
+
+def _work_after_a_pause_ns() -> int:
+    time.sleep(_PAUSE_S)
+    return _work_ns()
 
 
 @dataclass(slots=True)
 class Calm:
-    """Waits for memory that answers within `limit_ns`, for `patience_s` in all; with 0 it only looks."""
+    """Waits for a strain of at most `limit`, for `patience_s` in all; with 0 it only looks."""
 
-    limit_ns: int
+    limit: float
     patience_s: float
-    _cells: list[int] = field(default_factory=_cycle)
-    _at: int = 0
 
-    def latency_ns(self) -> int:
-        """Nanoseconds per step of a walk through memory in no order, the better of two walks."""
-        walks = []
-        for _ in range(2):
-            cells, at = self._cells, self._at
-            started_ns = time.perf_counter_ns()
-            for _ in range(_STEPS):
-                at = cells[at]
-            walks.append((time.perf_counter_ns() - started_ns) // _STEPS)
-            self._at = at
-        return min(walks)
+    def strain(self) -> float:
+        """How many times as long some work takes after a pause of 0.1 s, of ten the median, as at best in a loop."""
+        least_ns = min(_work_ns() for _ in range(_LOOPS))
+        return median(_work_after_a_pause_ns() for _ in range(_PAUSES)) / least_ns
 
-    def around(self, measure: Callable[[], T]) -> tuple[T, int]:
-        """What `measure` returns, and the longest latency just before and after it.
+    def around(self, measure: Callable[[], T]) -> tuple[T, float]:
+        """What `measure` returns, and the larger strain of just before and after it.
 
         Waits for calm, and measures again where it was over by the end, as long as there is patience.
         """
         while True:
-            before_ns = self._wait()
+            before = self._wait()
             started_s = time.monotonic()
             measured = measure()
-            worst_ns = max(before_ns, self.latency_ns())
-            if worst_ns <= self.limit_ns or self.patience_s <= 0:
-                return measured, worst_ns
+            worst = max(before, self.strain())
+            if worst <= self.limit or self.patience_s <= 0:
+                return measured, worst
             self.patience_s -= time.monotonic() - started_s
 
-    def _wait(self) -> int:
-        while (latency_ns := self.latency_ns()) > self.limit_ns and self.patience_s > 0:
+    def _wait(self) -> float:
+        while (strain := self.strain()) > self.limit and self.patience_s > 0:
             print(
-                f"a step through memory takes {latency_ns} ns; waiting for {self.limit_ns}, "
+                f"after a pause, work takes {strain:.1f} times as long; waiting for {self.limit:g}, "
                 f"{self.patience_s / 60:.0f} min at most",
                 file=sys.stderr,
             )
-            time.sleep(_PAUSE_S)
-            self.patience_s -= _PAUSE_S
-        return latency_ns
+            time.sleep(_WAIT_S)
+            self.patience_s -= _WAIT_S
+        return strain

@@ -11,10 +11,10 @@ than 5 ms. Exit code 1 if anything is missed.
 
 What is compared, and with what, is defined in docs/accuracy.md. Where there are two cores or more, the server has the
 first one for itself, as a server elsewhere doesn't take the client's core either. For single sessions a loop at idle
-priority keeps each core awake, as waking a virtual one takes the host up to 0.3 ms. And nothing is measured while the
-machine's memory is slow (calm.py), as long as the patience lasts. `--untuned` does none of this. On a machine that does
-other work, put `chrt -r 10` before the command: the kernel then runs the servers, the client and the tools before
-everything else.
+priority keeps each core awake, as waking a virtual one takes the host up to 0.3 ms. And nothing is measured while other
+machines on the same processor strain it (calm.py), as long as the patience lasts. `--untuned` does none of this. On a
+machine that does other work, put `chrt -r 10` before the command: the kernel then runs the servers, the client and the
+tools before everything else.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _SHOWN = (
 )
 _SESSIONS = {False: {1: 20, 16: 32}, True: {1: 6, 16: 16}}
 _QUICK = ("vLLM metrics", "buffered")
-_CALM_NS = 200
+_CALM = 3.0
 _PATIENCE_S = 30 * 60
 
 
@@ -136,7 +136,7 @@ def _percentile(ordered: Sequence[float], share: float) -> float:
 def measure(case: Case, concurrency: int, sessions: int, place: Place) -> list[Line]:
     """Replay one kind of server and compare everything."""
     folder = place.folder / f"{case.name}-{concurrency}".replace(" ", "-").replace(",", "")
-    shutil.rmtree(folder, ignore_errors=True)  # of a time when memory was slow
+    shutil.rmtree(folder, ignore_errors=True)  # of a strained time
     scenario = write_scenario(folder, "truth", case)
     profile = Profile.model_validate(case.settings(place.cert, place.key))
     with place.serve(profile) as sim:
@@ -169,12 +169,12 @@ def print_lines(lines: Iterable[Line]) -> None:
     sys.stdout.flush()
 
 
-def print_servers(lines: Sequence[Line], memory_ns: Mapping[tuple[int, str], int]) -> None:
+def print_servers(lines: Sequence[Line], strains: Mapping[tuple[int, str], float]) -> None:
     """For each kind of server, how many figures were held against the truth, and which came closest to its bound.
 
-    memory_ns: how slow memory was around each.
+    strains: how strained the machine was around each.
     """
-    print("\n| at once | server | figures | ok | closest to its bound | median error ms | bound ms | memory ns |")
+    print("\n| at once | server | figures | ok | closest to its bound | median error ms | bound ms | strain |")
     print("|---|---|---|---|---|---|---|---|")
     by_server: defaultdict[tuple[int, str], list[Line]] = defaultdict(list)
     for line in lines:
@@ -184,7 +184,7 @@ def print_servers(lines: Sequence[Line], memory_ns: Mapping[tuple[int, str], int
         ok = sum(line.verdict == "ok" for line in own)
         bound_ns = median(worst.bound_ns(pair) for pair in worst.pairs)
         numbers = f"{median(worst.errors_ns) / 1e6:.2f} | {bound_ns / 1e6:.2f}"
-        numbers += f" | {memory_ns[concurrency, case]}"
+        numbers += f" | {strains[concurrency, case]:.1f}"
         print(f"| {concurrency} | {case} | {len(own)} | {ok} | {worst.of}: {worst.row} | {numbers} |")
 
 
@@ -279,14 +279,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two kinds of servers, few sessions, in under a minute")
     parser.add_argument("--skip-injection", action="store_true", help="only the first part")
     parser.add_argument("--only-injection", action="store_true", help="only the second part")
-    parser.add_argument("--untuned", action="store_true", help="cores are shared and may sleep; memory may be slow")
+    parser.add_argument("--untuned", action="store_true", help="cores are shared and may sleep; no waiting for calm")
     options = parser.parse_args()
     started_s = time.monotonic()
     print(f"load average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores\n")
     cores = Cores.as_they_are() if options.untuned else Cores.divide()
     with tempfile.TemporaryDirectory(prefix="agentprof-truth-") as folder:
         place = make_place(Path(folder), cores)
-        calm = Calm(_CALM_NS, 0 if options.untuned else _PATIENCE_S)
+        calm = Calm(_CALM, 0 if options.untuned else _PATIENCE_S)
         is_ok = True
         if not options.only_injection:
             is_ok = compare(place, calm, options.concurrency, options.only, is_quick=options.quick)
@@ -302,16 +302,16 @@ def compare(place: Place, calm: Calm, levels: Sequence[int], words: Sequence[str
     print("| at once | server | of | row | n | truth ms | median error | p95 error | bound | |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     lines: list[Line] = []
-    memory_ns: dict[tuple[int, str], int] = {}
+    strains: dict[tuple[int, str], float] = {}
     for concurrency in levels:
         with place.cores.kept_awake() if concurrency == 1 else nullcontext():
             for case in cases(concurrency):
                 if any(word in case.name for word in words) or (not words and (not is_quick or case.name in _QUICK)):
                     work = partial(measure, case, concurrency, _SESSIONS[is_quick][concurrency], place)
-                    measured, memory_ns[concurrency, case.name] = calm.around(work)
+                    measured, strains[concurrency, case.name] = calm.around(work)
                     print_lines(measured)
                     lines += measured
-    print_servers(lines, memory_ns)
+    print_servers(lines, strains)
     return summarize(lines)
 
 

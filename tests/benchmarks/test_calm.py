@@ -1,4 +1,4 @@
-"""Waiting for memory that answers, with latencies as they are told."""
+"""Waiting for a calm machine, with strains as they are told."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class Told(Calm):
-    """Memory whose latencies are told."""
+    """A machine whose strains are told."""
 
-    def __init__(self, latencies: list[int], patience_s: float) -> None:
-        super().__init__(200, patience_s)
-        self.latencies: Iterator[int] = iter(latencies)
+    def __init__(self, strains: list[float], patience_s: float) -> None:
+        super().__init__(3.0, patience_s)
+        self.strains: Iterator[float] = iter(strains)
 
-    def latency_ns(self) -> int:
-        return next(self.latencies)
+    def strain(self) -> float:
+        return next(self.strains)
 
 
-def measured(latencies: list[int], patience_s: float = 600) -> tuple[int, int]:
-    """How often something was measured, and the latency that is told."""
+def measured(strains: list[float], patience_s: float = 600) -> tuple[int, float]:
+    """How often something was measured, and the strain that is told."""
     count = 0
 
     def measure() -> int:
@@ -41,30 +41,30 @@ def measured(latencies: list[int], patience_s: float = 600) -> tuple[int, int]:
         count += 1
         return count
 
-    return Told(latencies, patience_s).around(measure)
+    return Told(strains, patience_s).around(measure)
 
 
 def test_in_calm_it_is_measured_once(waited: list[float]) -> None:
-    assert measured([90, 120]) == (1, 120)
+    assert measured([1.2, 2.0]) == (1, 2.0)
     assert waited == []
 
 
 def test_it_waits_for_calm_before(waited: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    assert measured([400, 300, 110, 100]) == (1, 110)
+    assert measured([4.0, 3.1, 2.5, 1.5]) == (1, 2.5)
     assert len(waited) == 2
-    assert "takes 400 ns; waiting for 200, 10 min at most" in capsys.readouterr().err
+    assert "takes 4.0 times as long; waiting for 3, 10 min at most" in capsys.readouterr().err
 
 
-def test_what_ended_in_a_slow_minute_is_measured_again(waited: list[float]) -> None:
-    assert measured([90, 300, 250, 100, 150]) == (2, 150)
+def test_what_ended_in_strain_is_measured_again(waited: list[float]) -> None:
+    assert measured([1.5, 5.0, 4.0, 1.5, 2.0]) == (2, 2.0)
     assert len(waited) == 1
 
 
 def test_without_patience_it_is_measured_all_the_same_and_told(waited: list[float]) -> None:
-    assert measured([400, 500], patience_s=0) == (1, 500)
-    assert measured([400, 400, 500], patience_s=10) == (1, 500)
+    assert measured([4.0, 5.0], patience_s=0) == (1, 5.0)
+    assert measured([4.0, 4.0, 5.0], patience_s=10) == (1, 5.0)
     assert len(waited) == 1
 
 
-def test_a_walk_takes_time() -> None:
-    assert 1 <= Calm(200, 0).latency_ns() < 100_000
+def test_work_after_a_pause_takes_about_as_long_or_longer() -> None:
+    assert 0.5 < Calm(3.0, 0).strain() < 1000
