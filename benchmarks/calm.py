@@ -67,12 +67,15 @@ class Calm:
             self.patience_s -= time.monotonic() - started_s
 
     def _wait(self) -> float:
-        while (strain := self.strain()) > self.limit and self.patience_s > 0:
+        strain = self.strain()
+        if strain > self.limit and self.patience_s > 0:
             print(
-                f"after a pause, work takes {strain:.1f} times as long; waiting for {self.limit:g}, "
-                f"{self.patience_s / 60:.0f} min at most",
+                f"after a pause, work takes {strain:.1f} times as long as in a loop; waiting for {self.limit:g}, "
+                f"{max(1, round(self.patience_s / 60))} min at most",
                 file=sys.stderr,
             )
+        while strain > self.limit and self.patience_s > 0:
             time.sleep(_WAIT_S)
             self.patience_s -= _WAIT_S
+            strain = self.strain()
         return strain

@@ -48,6 +48,7 @@ _BOUNDS = {1: (2_000_000, 0.01), 16: (5_000_000, 0.02)}
 _AT_REST_NS = 1_000_000  # a figure of less is compared too, but shares a line of the table
 _INJECTED_NS = 250_000_000
 _TOLERANCE_NS = 5_000_000
+_PAIRS_AT_A_TIME = 4
 _SHOWN = (
     "connect",
     "network",
@@ -205,8 +206,8 @@ def summarize(lines: Sequence[Line]) -> bool:
     return all(line.verdict == "ok" for line in (*lines, *whole))
 
 
-def inject(repeat: int, place: Place) -> bool:
-    """The injection test; prints its table and returns whether all of it holds.
+def inject(repeat: int, place: Place, calm: Calm) -> bool:
+    """The injection test, a few pairs at a time; prints its table and returns whether all of it holds.
 
     Servers and scenarios take turns, session by session, so that each injected session has a plain one beside it. A
     session has two calls, each on a connection of its own, and one tool: calls get 125 ms each, the tool 250 ms.
@@ -223,14 +224,21 @@ def inject(repeat: int, place: Place) -> bool:
             injected = {name: half} if name in ("first_token", "decode", "tail") else {}
             profile = Profile.model_validate(settings | {"inject": injected})
             urls[name] = stack.enter_context(place.serve(profile)).base_url
-        runs = (("servers", [plain], urls), ("tools", [plain, slow], {"plain": urls["plain"]}))
-        frames = {
-            name: replay(place.folder / f"injection-{name}", files, to, repeat=repeat, concurrency=1, cafile=place.cert)
-            for name, files, to in runs
-        }
-    moved = {name: _effects(frames["servers"], ("plain", name)) for name in urls if name != "plain"}
-    moved["tool"] = _effects(frames["tools"], ("slow-tool", "plain"))
+        moved: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
+        for _ in range(ceil(repeat / _PAIRS_AT_A_TIME)):
+            frames, _ = calm.around(partial(_play, place, [plain], urls))
+            for name in list(urls)[1:]:
+                moved[name] += _effects(frames, ("plain", name))
+            frames, _ = calm.around(partial(_play, place, [plain, slow], {"plain": urls["plain"]}))
+            moved["tool"] += _effects(frames, ("slow-tool", "plain"))
     return _print_effects(moved)
+
+
+def _play(place: Place, scenarios: Sequence[Path], urls: Mapping[str, str]) -> list[SessionFrame]:
+    """A few sessions of each scenario on each server, taking turns."""
+    folder = place.folder / "injected"
+    shutil.rmtree(folder, ignore_errors=True)
+    return replay(folder, scenarios, urls, repeat=_PAIRS_AT_A_TIME, concurrency=1, cafile=place.cert)
 
 
 def _effects(frames: Sequence[SessionFrame], injected: tuple[str, str]) -> list[dict[str, int]]:
@@ -292,7 +300,7 @@ def main() -> None:
             is_ok = compare(place, calm, options.concurrency, options.only, is_quick=options.quick)
         if not options.skip_injection:
             with cores.kept_awake():
-                is_ok = inject(4 if options.quick else 20, place) and is_ok
+                is_ok = inject(4 if options.quick else 20, place, calm) and is_ok
     print(f"\n{time.monotonic() - started_s:.0f} s; load average after: {os.getloadavg()[0]:.2f}")
     sys.exit(0 if is_ok else 1)
 

@@ -52,7 +52,7 @@ def test_in_calm_it_is_measured_once(waited: list[float]) -> None:
 def test_it_waits_for_calm_before(waited: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     assert measured([4.0, 3.1, 2.5, 1.5]) == (1, 2.5)
     assert len(waited) == 2
-    assert "takes 4.0 times as long; waiting for 3, 10 min at most" in capsys.readouterr().err
+    assert "takes 4.0 times as long as in a loop; waiting for 3, 10 min at most" in capsys.readouterr().err
 
 
 def test_what_ended_in_strain_is_measured_again(waited: list[float]) -> None:
