@@ -42,14 +42,16 @@ class CallError(BackendError):
     """One call failed for good.
 
     kind: a short word (`http_404`, `refused`, `truncated`, `context_overflow`, …), documented in docs/metrics.md.
+    ended_ns: when its last attempt ended, where there was one.
     """
 
     exit_code = ExitCode.INCOMPLETE
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, ended_ns: int | None = None) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.ended_ns = ended_ns
 
 
 class SandboxError(AgentprofError):

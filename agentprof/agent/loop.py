@@ -94,7 +94,8 @@ class Session:
         except TimeoutError:
             if not limit.expired():
                 raise
-            return Outcome("timed_out", f"the session's limit of {limit_ns / 1e9:g} s was reached in step {self._step}")
+            where = f"in step {self._step}" if self._step else "before the first step"
+            return Outcome("timed_out", f"the session's limit of {limit_ns / 1e9:g} s was reached {where}")
         return Outcome("completed")
 
     async def _play(self, turn: Turn, number: int) -> None:
@@ -145,6 +146,8 @@ class Session:
                 on_events=self._count_events,
             )
         except CallError as error:
+            if error.ended_ns is not None:
+                self._record(semconv.PARSE, step, error.ended_ns)
             name: OutcomeName = "context_overflow" if error.kind == "context_overflow" else "failed"
             raise SessionEndedError(Outcome(name, error.message)) from error
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,7 +50,18 @@ def _check_extra(value: dict[str, Any]) -> dict[str, Any]:
     reserved = [key for key in _SET_BY_REQUESTS if key in value]
     if reserved:
         raise ValueError(f"{reserved[0]} is set by each request, so it can't stand here")
+    if not _is_finite(value):
+        raise ValueError("holds .nan or .inf, which JSON can't say")
     return value
+
+
+def _is_finite(value: object) -> bool:
+    """Whether no number in it, however deep, is infinite or none."""
+    if isinstance(value, dict):
+        return all(_is_finite(inner) for inner in value.values())
+    if isinstance(value, list):
+        return all(_is_finite(inner) for inner in value)
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 Engine = Literal["vllm", "sglang", "llama.cpp", "litellm", "openai"]

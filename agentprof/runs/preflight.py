@@ -149,7 +149,8 @@ async def _explain(client: ChatClient, error: CallError) -> str:
     if error.kind == "http_404" and (served := await _served_models(client.backend)):
         names = ", ".join(served[:_MOST_NAMES]) + (", …" if len(served) > _MOST_NAMES else "")
         advice = f"It serves: {names}." if client.backend.model not in served else advice
-    return f"{error.message.rstrip('.')}. {advice}"
+    end = "" if error.message.endswith("?") else "."
+    return f"{error.message.rstrip('.')}{end} {advice}"
 
 
 async def _served_models(backend: Backend) -> list[str]:

@@ -141,6 +141,7 @@ class Tracing:
         self._kept = _PerTrace()
         self._waiting: deque[Span] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._making = threading.Lock()  # the end of a run makes what is left from a thread of its own
         self._created = 0
         self._counts: ExportCounts | None = None
         self._provider = TracerProvider(
@@ -188,8 +189,9 @@ class Tracing:
             return None
 
     def _make_some(self) -> None:
-        for _ in range(min(_AT_ONCE, len(self._waiting))):
-            self._make(self._waiting.popleft())
+        with self._making:
+            for _ in range(min(_AT_ONCE, len(self._waiting))):
+                self._make(self._waiting.popleft())
         self._timer = self._make_after(_AGAIN_S) if self._waiting else None
 
     def _make(self, span: Span) -> None:
@@ -215,12 +217,13 @@ class Tracing:
 
     def take(self, trace_id: int) -> list[ReadableSpan]:
         """All spans of a trace, which are then forgotten."""
-        waiting, self._waiting = self._waiting, deque()
-        for span in waiting:
-            if span.ref.trace_id == trace_id:
-                self._make(span)
-            else:
-                self._waiting.append(span)
+        with self._making:
+            waiting, self._waiting = self._waiting, deque()
+            for span in waiting:
+                if span.ref.trace_id == trace_id:
+                    self._make(span)
+                else:
+                    self._waiting.append(span)
         return self._kept.spans.pop(trace_id, [])
 
     @property
@@ -231,8 +234,9 @@ class Tracing:
     def close(self) -> ExportCounts:
         """Give the endpoint what is left, for eight seconds at most, and count. Further calls count no further."""
         if self._counts is None:
-            while self._waiting:
-                self._make(self._waiting.popleft())
+            with self._making:
+                while self._waiting:
+                    self._make(self._waiting.popleft())
             if self._exporter is not None:
                 self._exporter.is_closing = True
             # The SDK's own shutdown waits half a minute, and longer for a server that trickles.

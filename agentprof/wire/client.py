@@ -68,8 +68,9 @@ class ChatClient:
         self.retry = retry or RetryPolicy()
         self._key = api_key(backend)
         # The openai client would tell every server whose account OPENAI_ORG_ID and its like name.
-        omitted = ["OpenAI-Organization", "OpenAI-Project", *([] if self._key else ["Authorization"])]
-        self._headers: dict[str, Any] = {name: openai.Omit() for name in omitted}
+        # The one that OPENAI_CUSTOM_HEADERS may hold is another account's, too.
+        omitted = ("OpenAI-Organization", "OpenAI-Project", "Authorization")
+        self._headers: dict[str, Any] = {name: openai.Omit() for name in omitted} | self.authorization
         self._openai = openai.AsyncOpenAI(
             api_key=self._key or "none",
             base_url=backend.base_url,
@@ -131,10 +132,10 @@ class ChatClient:
             raise
         finally:
             record_call(trace, recorder)
-        failed = trace.attempts[-1].failure
-        if failed is not None:
-            message = last_words(failed, len(trace.attempts), self.retry)
-            raise CallError(failed.kind, f'backend "{self.backend.name}": {message}')
+        last = trace.attempts[-1]
+        if last.failure is not None:
+            message = last_words(last.failure, len(trace.attempts), self.retry)
+            raise CallError(last.failure.kind, f'backend "{self.backend.name}": {message}', last.end_ns)
         return trace.result()
 
     async def _attempt(self, request: ChatRequest, attempt: Attempt, traceparent: str) -> None:

@@ -34,7 +34,8 @@ class Exchange:
     end of the body. rtt_ns: TCP_INFO's least round trip of the first hop over the last minutes when the first byte came
     back (the smoothed one holds what the server waits before it acknowledges; it is taken where the kernel knows no
     least one). retransmits: since the connection was made. reconnects: reused connections that the server had already
-    closed. headers: of the response, names in lower case, repeated ones joined by commas.
+    closed. is_http, is_readable: False where a response's head, or the packing of its body, couldn't be read. headers:
+    of the response, names in lower case, repeated ones joined by commas.
     """
 
     entered_ns: int | None = None
@@ -52,6 +53,7 @@ class Exchange:
     eof_ns: int | None = None
     has_clean_eof: bool = False
     is_http: bool = True
+    is_readable: bool = True
     is_too_large: bool = False
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)

@@ -8,19 +8,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 import openai
 
 from agentprof.wire.exchange import MAX_BODY_BYTES, Exchange
 from agentprof.wire.stream_errors import is_context_overflow, one_line
-from agentprof.wire.transport import HandshakeError, NotHttpError, UnknownHostError
+from agentprof.wire.transport import HandshakeError, NotHttpError, UnknownHostError, UnreadableError
 
 _RETRIED_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _OVERFLOW_STATUS = frozenset({400, 413, 422, 500})
 _FIRST_BACKOFF_NS = 500_000_000
 _MAX_MESSAGE_CHARS = 300
+_MAX_STREAM_CHARS = 1100  # what a stream says of itself, and our own words before it
 _MAX_SECONDS = 1e9
 _NOT_SHOWN = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
@@ -71,6 +72,10 @@ def classify(error: Exception, exchange: Exchange, address: str, key: str | None
     """The failure behind an exception of the openai client or of our transport. `key` is blotted out of messages."""
     if isinstance(error, openai.APIStatusError):
         return without_key(_classify_status(error, address, key), key)
+    return without_key(_classify_exchange(error, exchange, address), key)
+
+
+def _classify_exchange(error: Exception, exchange: Exchange, address: str) -> Failure:
     cause: BaseException | None = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
     detail = str(cause or error) or type(error).__name__
     match cause:
@@ -85,6 +90,11 @@ def classify(error: Exception, exchange: Exchange, address: str, key: str | None
         case NotHttpError():
             message = f"what came back from {address} is not HTTP; is base_url's scheme (http or https) right?"
             return Failure("not_http", message, is_retryable=False)
+        case UnreadableError():
+            message = (
+                f"{address} answered with a body that can't be unpacked: an encoding not asked for, or broken chunks"
+            )
+            return Failure("unreadable", message, is_retryable=False)
     before = "any response" if exchange.answered_ns is None else "its response's headers were whole"
     return Failure("disconnected", f"{address} closed the connection before {before} ({detail})", is_retryable=True)
 
@@ -99,7 +109,8 @@ def classify_stream(failure: tuple[str, str], exchange: Exchange, address: str, 
     elif kind == "truncated" and media_type == "text/html":
         kind = "not_a_stream"
         message = f"{address} answered with a web page, not with a stream; is base_url right (it usually ends in /v1)?"
-    return without_key(Failure(kind, message, is_retryable=False), key)
+    shown = without_key(Failure(kind, message, is_retryable=False), key)
+    return replace(shown, message=_cut(shown.message, _MAX_STREAM_CHARS))
 
 
 def without_key(failure: Failure, key: str | None) -> Failure:
@@ -141,9 +152,8 @@ def _classify_status(error: openai.APIStatusError, address: str, key: str | None
         return Failure("context_overflow", text, is_retryable=False)
     location = error.response.headers.get("location")
     if status in range(300, 400) and location:
-        parts = urlsplit(location)
-        target = f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else parts.path
-        message = f"it redirects to {_blot(target, key)}, which isn't followed; is base_url right?"
+        target = _cut(_blot(_place_of(location), key), _MAX_MESSAGE_CHARS)
+        message = f"it redirects to {target}, which isn't followed; is base_url right?"
     return Failure(
         "loading" if status == 503 and "loading" in message.lower() else f"http_{status}",
         f"HTTP {status} from {address}: {message}",
@@ -160,8 +170,20 @@ def server_message(error: openai.APIStatusError, key: str | None = None) -> str:
     text = one_line(body) if body else ""
     if isinstance(body, str) and body.lstrip().startswith("<"):
         text = " ".join(_NOT_SHOWN.sub(" ", body).split())
-    text = _blot(text or error.response.reason_phrase or "no message", key)
-    return text if len(text) <= _MAX_MESSAGE_CHARS else text[: _MAX_MESSAGE_CHARS - 1] + "…"
+    return _cut(_blot(text or error.response.reason_phrase or "no message", key), _MAX_MESSAGE_CHARS)
+
+
+def _cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else text[: chars - 1] + "…"
+
+
+def _place_of(location: str) -> str:
+    """Where a redirect leads, without user, query and fragment, which may hold secrets."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return "what is no URL"
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def retry_after_ns(headers: Mapping[str, str]) -> int | None:

@@ -35,14 +35,14 @@ class UsageReader:
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.reasoning_tokens: int | None = None
-        self._rest: dict[str, Any] = {}  # the last object without what grows from chunk to chunk
+        self._rest: str | None = None  # the last object less what grows from chunk to chunk
 
     def read(self, raw: Mapping[str, Any]) -> int | None:
         """Take one `usage` object; its own output tokens, None where it gives none."""
-        rest = dict(raw)
-        rest.pop("total_tokens", None)
-        output = count(rest.pop("completion_tokens", None))
-        if output is not None and rest == self._rest:
+        others = dict(raw)
+        others.pop("total_tokens", None)
+        output, rest = count(others.pop("completion_tokens", None)), _text(others)
+        if output is not None and rest is not None and rest == self._rest:
             self.output_tokens = output
             return output
         self._rest = rest
@@ -150,6 +150,14 @@ def _ms_to_ns(value: object) -> int | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
         return round(value * 1_000_000)
     return None
+
+
+def _text(raw: Mapping[str, Any]) -> str | None:
+    """An object as text, in which True isn't 1; None where it is nested too deeply."""
+    try:
+        return repr(raw)
+    except RecursionError:
+        return None
 
 
 def _first_count(raw: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.helpers import _EXC_SENTINEL as _NO_CAUSE
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, PayloadEncodingError
 
 from agentprof.clock import now_ns
 from agentprof.wire.exchange import Exchange
@@ -83,7 +83,9 @@ class StampedHandler(ResponseHandler):
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException = _NO_CAUSE) -> None:
         """Called by aiohttp with what went wrong, and again with what went wrong because of it."""
-        if isinstance(exc, HttpProcessingError) and self._exchange is not None:
+        if self._exchange is not None and isinstance(exc_cause, PayloadEncodingError):
+            self._exchange.is_readable = False
+        elif self._exchange is not None and isinstance(exc, HttpProcessingError):
             self._exchange.is_http = False
         super().set_exception(exc, exc_cause)
 

@@ -46,6 +46,10 @@ class NotHttpError(httpx2.RemoteProtocolError):
     """What came back isn't HTTP."""
 
 
+class UnreadableError(httpx2.RemoteProtocolError):
+    """The body is packed in a way that can't be undone: an encoding that nobody asked for, or broken chunks."""
+
+
 class _StampingConnector(aiohttp.TCPConnector):
     """A connection pool whose connections report to the exchange of the task that uses them."""
 
@@ -176,8 +180,8 @@ class StampingTransport(httpx2.AsyncBaseTransport):
     from the environment aren't used: a hop that nobody asked for would be measured.
 
     A body that breaks off raises nothing: the exchange has no clean end then. Before that, raises httpx2.ConnectError
-    (UnknownHostError, HandshakeError), ConnectTimeout or RemoteProtocolError (NotHttpError), which the openai client
-    wraps.
+    (UnknownHostError, HandshakeError), ConnectTimeout or RemoteProtocolError (NotHttpError, UnreadableError), which the
+    openai client wraps.
     """
 
     def __init__(self, *, pool: int = 100, connect_timeout_s: float = 10.0, tls: ssl.SSLContext | None = None) -> None:
@@ -276,9 +280,13 @@ def _is_stale(exchange: Exchange, error: Exception) -> bool:
 
 
 def _translate(error: Exception, request: httpx2.Request, exchange: Exchange) -> httpx2.TransportError:
-    """aiohttp's exception as httpx2's; the wording is the system's own, without aiohttp's."""
+    """aiohttp's exception as httpx2's; the wording is the system's own, without aiohttp's, which may quote headers."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     detail = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    if isinstance(cause, aiohttp.ServerDisconnectedError):
+        detail = "Server disconnected"
+    elif isinstance(cause, aiohttp.ClientResponseError):
+        detail = "no response that can be read"
     detail = detail or type(error).__name__
     match error:
         case aiohttp.ConnectionTimeoutError():
@@ -295,6 +303,8 @@ def _translate(error: Exception, request: httpx2.Request, exchange: Exchange) ->
             return httpx2.ConnectError(detail, request=request)
         case aiohttp.InvalidURL():
             return UnknownHostError(detail, request=request)
+        case _ if not exchange.is_readable:
+            return UnreadableError(detail, request=request)
         case _ if not exchange.is_http:
             return NotHttpError(detail, request=request)
         case _:

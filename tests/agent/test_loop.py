@@ -115,6 +115,32 @@ def test_what_the_loop_does_between_steps_and_pauses_belongs_to_the_step_after(t
     assert [span.start_ns for span in played.spans("prepare")] == [step.start_ns for step in (first, second, third)]
 
 
+def test_what_follows_a_failed_call_has_a_span(tmp_path: Path) -> None:
+    class Failing:
+        ended_ns = 0
+
+        async def call(self, _request: Any, **_options: Any) -> Any:
+            self.ended_ns = now_ns()
+            raise CallError("refused", "nobody there", self.ended_ns)
+
+    model = Failing()
+    session = make_session(tmp_path, model)  # type: ignore[arg-type]
+    try:
+        outcome = asyncio.run(session.run())
+    finally:
+        remove_workspace(session.workspace)
+    assert outcome == Outcome("failed", "nobody there")
+    assert isinstance(session.recorder, ListRecorder)
+    (parse,) = [span for span in session.recorder.spans if span.name == semconv.PARSE]
+    assert parse.start_ns == model.ended_ns
+
+
+def test_a_limit_that_is_reached_before_the_first_step(tmp_path: Path) -> None:
+    turn = {"user": "Go.", "think": "10s", "steps": [{"answer": "Done.", "output_tokens": 4}]}
+    played = play(tmp_path, turns=[turn], limits={"session": "100ms"})
+    assert played.outcome == Outcome("timed_out", "the session's limit of 0.1 s was reached before the first step")
+
+
 def test_think_really_sleeps_in_a_span_of_its_own(tmp_path: Path) -> None:
     turn = {"user": "Go.", "think": "200ms", "steps": [{"answer": "Done.", "output_tokens": 4}]}
     played = play(tmp_path, turns=[turn, turn])

@@ -458,6 +458,11 @@ BACKEND_MISTAKES = [
         'b.yaml:7: backend "old": extra_body: messages is set by each request, so it can\'t stand here',
     ),
     (
+        "{enable_thinking: false}",
+        "[{x: .nan}]",
+        'b.yaml:7: backend "old": extra_body: holds .nan or .inf, which JSON can\'t say',
+    ),
+    (
         "  new:",
         "  new one:",
         'b.yaml:8: backend "new one": name: may hold letters, digits and . _ - and begins with a '

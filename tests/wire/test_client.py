@@ -21,7 +21,7 @@ from live_calls import (
     stream,
     until_closed,
 )
-from scripted_server import CHUNKED, LAST_CHUNK, Do, ScriptedServer, answer, chunk, make_certificate
+from scripted_server import CHUNKED, LAST_CHUNK, Do, ScriptedServer, answer, chunk, head, make_certificate
 from timeline import DONE, finish, text, usage
 
 from agentprof import semconv
@@ -234,6 +234,34 @@ class TestKeys:
         assert "[key]" in made[1].error.message
         for call in made:
             assert KEY[:8] not in f"{call.recorder} {call.error} {call.result}"
+
+    def test_headers_that_break_off_are_not_shown(self, monkeypatch):
+        monkeypatch.setenv("THE_KEY", KEY)
+        begun = f"HTTP/1.1 200 OK\r\nSet-Cookie: session=secret\r\nX-Echo: Bearer {KEY}\r\n".encode()
+        (call,) = calls([begun, 0.02, Do.CLOSE], api_key_env="THE_KEY")
+        assert call.error.kind == "disconnected"
+        assert call.error.message.endswith("before its response's headers were whole (Server disconnected)")
+        for secret in (KEY, "session=secret"):
+            assert secret not in f"{call.recorder} {call.error}"
+
+    @pytest.mark.parametrize("length", [250, 285, 950, 985, 4950, 4985, 4999, 6000])
+    def test_half_a_key_at_the_end_of_a_cut_message_is_not_shown(self, monkeypatch, length):
+        monkeypatch.setenv("THE_KEY", KEY)
+        words = b"x" * length + b" " + KEY.encode() + b" y" * 300
+        in_stream = b'data: {"error": {"message": "%s"}}\n\n' % words
+        scripts = ([until_closed(in_stream), Do.CLOSE], [answer("400 Bad Request", words)])
+        for call in calls(*scripts, times=2, api_key_env="THE_KEY"):
+            assert KEY[:8] not in f"{call.recorder} {call.error}"
+            assert len(call.error.message) < 1300
+
+    def test_another_accounts_authorization_from_the_environment_is_not_sent(self, monkeypatch):
+        monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "authorization: Bearer other\nX-Team: agents")
+        monkeypatch.setenv("THE_KEY", KEY)
+        for backend, sent in (({}, []), ({"api_key_env": "THE_KEY"}, [f"Bearer {KEY}"])):
+            server = ScriptedServer([stream()])
+            one_call(server=server, **backend)
+            assert server.requests[0].all("authorization") == sent
+            assert server.requests[0].all("x-team") == ["agents"]
 
     @pytest.mark.parametrize("value", ["", "  ", "two\nlines", "caf\xe9", "tab\there"])
     def test_keys_that_no_header_can_carry(self, monkeypatch, value):
@@ -466,6 +494,27 @@ class TestFailures:
         assert call.error.kind == "http_308"
         assert "https://other.example/v1" in call.error.message
         assert "abc" not in call.error.message
+
+    @pytest.mark.parametrize(
+        ("location", "shown"),
+        [
+            ("http://127.0.0.1:8443/v1/chat", "http://127.0.0.1:8443/v1/chat"),
+            ("http://me:secret@[::1]:8000/v1", "http://[::1]:8000/v1"),
+            ("//other:81/v1", "//other:81/v1"),
+            ("/v2/chat", "/v2/chat"),
+            ("http://[::1/v1", "what is no URL"),
+            ("http://h/" + "x" * 5000, "http://h/" + "x" * 290 + "…"),
+        ],
+    )
+    def test_where_a_redirect_leads(self, location, shown):
+        call = self.fails([answer("307 Temporary Redirect", b"", f"Location: {location}")])
+        assert call.error.message.endswith(f": it redirects to {shown}, which isn't followed; is base_url right?")
+
+    @pytest.mark.parametrize("status", ["200 OK", "500 Internal Server Error"])
+    def test_an_encoding_that_was_not_asked_for(self, status):
+        call = self.fails([head(status, "Content-Encoding: br", "Content-Length: 5"), b"abcde"])
+        assert call.error.kind == "unreadable"
+        assert "an encoding not asked for" in call.error.message
 
     def test_an_error_body_that_breaks_off(self):
         broken = b'HTTP/1.1 500 Oops\r\nContent-Length: 500\r\n\r\n{"error": {"mess'

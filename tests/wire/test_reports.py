@@ -29,6 +29,18 @@ def test_the_last_of_each_count_stands_though_it_was_there_before():
     assert folded(usage(1, **first), usage(2, **first), usage(3, **second)) == Usage(12, 3, 4, None)
 
 
+def test_a_truth_value_is_no_count_though_it_equals_one():
+    assert folded(usage(1, prompt_tokens=True), usage(2, prompt_tokens=1)) == Usage(1, 2, None, None)
+    assert folded(usage(1, reasoning_tokens=False), usage(2, reasoning_tokens=0)) == Usage(None, 2, None, 0)
+
+
+def test_nesting_never_raises():
+    deep: dict[str, Any] = {}
+    for _ in range(3000):
+        deep = {"a": deep}
+    assert folded(usage(1, x=deep), usage(2, x=deep)).output_tokens == 2
+
+
 @pytest.mark.parametrize("missing", [None, -1, "7", True, 1.5])
 def test_a_count_that_is_none_changes_nothing(missing):
     assert folded(usage(5, prompt_tokens=10), usage(missing, prompt_tokens=10)) == Usage(10, 5, None, None)
@@ -38,7 +50,7 @@ def test_both_names_of_the_output_tokens():
     assert folded(usage(5, output_tokens=9), {"output_tokens": 6}).output_tokens == 6
 
 
-counts = st.one_of(st.none(), st.integers(-1, 3))
+counts = st.one_of(st.none(), st.booleans(), st.integers(-1, 3))
 details = st.one_of(counts, st.fixed_dictionaries({}, optional={"cached_tokens": counts, "reasoning_tokens": counts}))
 objects = st.fixed_dictionaries(
     {},
