@@ -13,7 +13,7 @@ from agentprof.records.backend import Backend
 from agentprof.records.document import read_document
 from agentprof.records.loading import load_written
 from agentprof.records.scenario import Scenario
-from agentprof.serve.sim import Profile, load_profile
+from agentprof.serve.sim import Profile, check_certificate, load_profile
 
 _PROFILE_KEYS = Profile.model_fields.keys() - Scenario.model_fields.keys()
 
@@ -42,7 +42,11 @@ def validate(files: tuple[Path, ...]) -> None:
 def _load(path: Path) -> Scenario | Mapping[str, Backend] | Profile:
     keys = read_document(path).data.keys()
     is_profile = keys.isdisjoint({"backends", "turns"}) and not keys.isdisjoint(_PROFILE_KEYS)
-    return load_profile(path) if is_profile else load_written(path)
+    if not is_profile:
+        return load_written(path)
+    profile = load_profile(path)
+    check_certificate(profile)
+    return profile
 
 
 def _summary(written: Scenario | Mapping[str, Backend] | Profile) -> str:

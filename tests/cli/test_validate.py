@@ -55,6 +55,12 @@ def test_a_mistake_in_a_profile_is_told_as_a_profiles(tmp_path: Path) -> None:
     assert second.startswith(f"{file}:2: decode.step: 5 is not a duration")
 
 
+def test_a_profiles_certificate_is_looked_at(tmp_path: Path) -> None:
+    code, _, err = outcome(written(tmp_path, "p.yaml", "tls: {cert: nope.pem, key: nope.key}\n"))
+    assert code == 2
+    assert err.startswith(f"tls: {tmp_path}/nope.pem and {tmp_path}/nope.key can't be used")
+
+
 def test_a_bad_file_does_not_hide_the_others(tmp_path: Path) -> None:
     bad, good = written(tmp_path, "bad.yaml", "turns: 3\n"), written(tmp_path, "b.yaml", BACKENDS)
     code, out, err = outcome(bad, tmp_path / "none.yaml", good)

@@ -165,6 +165,21 @@ def test_the_command_serves_until_interrupted(tmp_path: Path) -> None:
     process.stdout.close()
 
 
+def test_a_log_on_a_full_disk_costs_no_answer_and_is_told_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("decode: {step: 1ms}\nprefill: {base: 1ms}\n")
+    command = [sys.executable, "-m", "agentprof", "serve", "sim", str(tmp_path / "p.yaml"), "--log", "/dev/full"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    base_url = next(word for word in process.stdout.readline().split() if word.startswith("http"))
+    server = Server(int(base_url.split(":")[2].split("/")[0]), tmp_path)
+    for _ in range(2):
+        assert ask(server, chat()).status == 200
+    os.kill(process.pid, signal.SIGTERM)
+    _, told = process.communicate(timeout=10)
+    assert process.returncode == 4
+    assert told == "agentprof: /dev/full: 2 requests are missing in the log: No space left on device\n"
+
+
 def test_the_command_explains_itself() -> None:
     program = "from agentprof.cli.serve_sim import sim; sim()"
     told = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True).stdout

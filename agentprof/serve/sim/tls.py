@@ -8,7 +8,7 @@ import ssl
 from agentprof.clock import now_ns
 from agentprof.errors import InputError
 from agentprof.serve.sim.deadlines import Deadlines
-from agentprof.serve.sim.profile import Tls
+from agentprof.serve.sim.profile import Profile, Tls
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
@@ -19,6 +19,12 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"tls: {tls.cert} and {tls.key} can't be used: {error}. Both must be PEM files.") from None
     return context
+
+
+def check_certificate(profile: Profile) -> None:
+    """Raises InputError where the profile names a certificate that can't be used."""
+    if profile.tls is not None:
+        server_context(profile.tls)
 
 
 class HandshakeDelay:

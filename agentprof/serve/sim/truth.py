@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
-from agentprof.errors import InputError
+from agentprof.errors import InputError, RunError
 from agentprof.serve.sim.chunks import Frame
 
 
@@ -84,6 +84,9 @@ class TruthLog:
 
     def __init__(self, path: Path | None) -> None:
         self._file: IO[bytes] | None = None
+        self._path = path
+        self._fault: str | None = None
+        self._lost = 0
         if path is not None:
             try:
                 self._file = path.open("wb", buffering=0)
@@ -91,8 +94,10 @@ class TruthLog:
                 raise InputError(f"{path}: the log can't be written: {error.strerror}. Give another --log.") from None
 
     def write(self, truth: RequestTruth) -> None:
-        """Write a finished request."""
-        if self._file is not None:
+        """Write a finished request. Once that fails no more are written: `close` tells."""
+        if self._fault is not None:
+            self._lost += 1
+        elif self._file is not None:
             line = {item.name: getattr(truth, item.name) for item in fields(truth) if item.name != "chunks"}
             line["chunks"] = {
                 "at_ns": [chunk.at_ns for chunk in truth.chunks],
@@ -100,12 +105,23 @@ class TruthLog:
                 "tokens": [chunk.tokens for chunk in truth.chunks],
                 "bytes": [chunk.size_bytes for chunk in truth.chunks],
             }
-            self._file.write(orjson.dumps(line) + b"\n")
+            self._append(self._file, orjson.dumps(line) + b"\n")
+
+    def _append(self, file: IO[bytes], line: bytes) -> None:
+        try:
+            if file.write(line) != len(line):
+                self._fault = "no space left"
+        except OSError as error:
+            self._fault = error.strerror or str(error)
+        self._lost += self._fault is not None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. Raises RunError where requests are missing in it."""
         if self._file is not None:
             self._file.close()
+        if self._fault is not None:
+            requests = "1 request is" if self._lost == 1 else f"{self._lost} requests are"
+            raise RunError(f"{self._path}: {requests} missing in the log: {self._fault}")
 
 
 def read_truth(log: Path) -> list[RequestTruth]:
