@@ -67,8 +67,8 @@ class ChatClient:
         self.engine = engine
         self.retry = retry or RetryPolicy()
         self._key = api_key(backend)
-        # The openai client would tell every server whose account OPENAI_ORG_ID and its like name.
-        # The one that OPENAI_CUSTOM_HEADERS may hold is another account's, too.
+        # The openai client would tell every server whose account OPENAI_ORG_ID and its like name, and send another
+        # account's Authorization where OPENAI_CUSTOM_HEADERS holds one.
         omitted = ("OpenAI-Organization", "OpenAI-Project", "Authorization")
         self._headers: dict[str, Any] = {name: openai.Omit() for name in omitted} | self.authorization
         self._openai = openai.AsyncOpenAI(

@@ -141,7 +141,7 @@ def count(value: object) -> int | None:
     """A token count: a whole number from 0 to 10¹²; None for anything else."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and 0 <= value <= _MAX_COUNT and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
         return value
     return None
 

@@ -152,10 +152,10 @@ class SseDecoder:
         if not self._has_field:
             return
         data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-        if self._event in _KEEP_ALIVE_EVENTS or not data or data.isspace():
-            self.comments += 1
-        else:
+        if data.strip() and self._event not in _KEEP_ALIVE_EVENTS:
             events.append(SseEvent(data, self._event, end))
+        else:
+            self.comments += 1
         self._data.clear()
         self._event = ""
         self._has_field = False

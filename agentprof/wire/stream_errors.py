@@ -8,7 +8,7 @@ from typing import Any
 
 from agentprof.wire.text import join_surrogates
 
-_MAX_CHARS = 5000  # cut again once keys are blotted out: half a key at this cut is then gone
+_MAX_CHARS = 100_000  # cut again once keys are blotted out: half a key at this cut, however long, is then gone
 _MESSAGE_KEYS = ("message", "detail", "msg")
 _OVERFLOW = re.compile(
     r"context[ _](?:length|size|window)|contextwindow|maximum context|exceed_context|max_model_len"
@@ -38,7 +38,7 @@ def is_context_overflow(text: str) -> bool:
 
 
 def one_line(error: object) -> str:
-    """An error as text: its message with type and code behind it where it has them, at most 5,000 characters."""
+    """An error as text: its message with type and code behind it where it has them, at most 100,000 characters."""
     names: list[str] = []
     if isinstance(error, Mapping):
         names = [str(error[key]) for key in ("type", "code") if isinstance(error.get(key), (str, int)) and error[key]]

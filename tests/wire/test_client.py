@@ -244,7 +244,7 @@ class TestKeys:
         for secret in (KEY, "session=secret"):
             assert secret not in f"{call.recorder} {call.error}"
 
-    @pytest.mark.parametrize("length", [250, 285, 950, 985, 4950, 4985, 4999, 6000])
+    @pytest.mark.parametrize("length", [250, 285, 950, 985, 1090, 4985, 99_950, 99_990])
     def test_half_a_key_at_the_end_of_a_cut_message_is_not_shown(self, monkeypatch, length):
         monkeypatch.setenv("THE_KEY", KEY)
         words = b"x" * length + b" " + KEY.encode() + b" y" * 300
