@@ -10,6 +10,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,10 +52,15 @@ def main() -> None:
 
 
 def _die_with_parent_while_loading(*, is_on: bool) -> None:
-    """Let the kernel end this process when stdin closes: loading holds the interpreter, so no thread of ours could."""
+    """Let the kernel end this process when stdin closes: loading holds the interpreter, so no thread of ours could.
+
+    The kernel tells of changes only: a parent that went before this call has to be looked for.
+    """
     flags = fcntl.fcntl(0, fcntl.F_GETFL)
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC if is_on else flags & ~os.O_ASYNC)
+    if is_on and select.select([0], [], [], 0)[0]:  # silent while the parent lives
+        os.kill(os.getpid(), signal.SIGIO)
 
 
 def _parameters(order: dict[str, Any]) -> Any:
