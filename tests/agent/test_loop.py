@@ -146,8 +146,8 @@ def test_think_really_sleeps_in_a_span_of_its_own(tmp_path: Path) -> None:
     played = play(tmp_path, turns=[turn, turn])
     thoughts = played.spans("think")
     assert [span.attributes[semconv.TURN_NUMBER] for span in thoughts] == [1, 2]
-    assert all(200_000_000 <= span.duration_ns < 1_000_000_000 for span in thoughts)
-    assert played.seconds >= 0.4
+    assert all(199_000_000 < span.duration_ns < 5_000_000_000 for span in thoughts)
+    assert played.seconds > 0.398
 
 
 def test_parallel_tools_overlap_and_are_answered_in_the_order_of_the_calls(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_server_that_falls_silent_ends_at_the_sessions_limit(tmp_path: Path, e
     ]
     (session,) = explained(tmp_path)
     assert session["outcome"] == "timed_out"
-    assert 1.5e9 <= session["wall_ns"] < 20e9
+    assert 1.49e9 < session["wall_ns"] < 20e9  # the event loop's timers count whole milliseconds
     first, second = session["calls"]
     assert (first["error"], second["error"]["kind"]) == (None, "cancelled")
     assert session["output_tokens"] == 8

@@ -463,12 +463,12 @@ class TestConnecting:
         exchanges = play(server, main, loop, pool=2)
         waits = sorted(exchange.pool_wait_ns for exchange in exchanges)
         assert waits[:2] == [0, 0]
-        assert all(400_000_000 < wait < 980_000_000 for wait in waits[2:4])
-        assert waits[4] > 900_000_000
+        assert all(400_000_000 < wait < 5_000_000_000 for wait in waits[2:4])
+        assert waits[4] > waits[2] + 400_000_000
         assert server.connections == 2
         for exchange in exchanges:
             assert exchange.connected_ns - exchange.entered_ns >= exchange.pool_wait_ns
-            assert 450_000_000 < exchange.reads[0].at_ns - exchange.sent_ns < 980_000_000
+            assert 450_000_000 < exchange.reads[0].at_ns - exchange.sent_ns < 5_000_000_000
 
 
 class TestReuse:
