@@ -30,11 +30,10 @@ def place(loc: Loc) -> str:
         items.append(f'backend "{loc[1]}"')
         loc = loc[2:]
     for part in loc:
-        if isinstance(part, int):
-            owner = keys.pop() if keys else "item"
-            items.append(f"{_ITEM_NAMES[owner]} {part + 1}" if owner in _ITEM_NAMES else owner)
-        else:
+        if not isinstance(part, int):
             keys.append(part)
+        elif keys and keys[-1] in _ITEM_NAMES:
+            items.append(f"{_ITEM_NAMES[keys.pop()]} {part + 1}")
     return ": ".join(part for part in (", ".join(items), ".".join(keys)) if part)
 
 

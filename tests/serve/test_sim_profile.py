@@ -70,6 +70,18 @@ def test_the_engine_decides_what_is_not_written() -> None:
         ("speculation: {draft_tokens: 2, lengths: [0.5, 0.5]}\n", 1, "2 probabilities"),
         ("speculation: {draft_tokens: 1, lengths: [0.5, 0.4]}\n", 1, "add up to 0.9"),
         ("output:\n  tokens: [20, 10]\n", 2, "20 is more than 10"),
+        (
+            "output:\n  tokens: lots\n",
+            2,
+            'output.tokens: expected a whole number, or two such as [80, 400]; found "lots"',
+        ),
+        (
+            "output:\n  tokens: [1, 2, 3]\n",
+            2,
+            "output.tokens: expected a whole number, or two such as [80, 400]; found a list",
+        ),
+        ("output: {tokens: 0}\n", 1, "output.tokens: must be at least 1; found 0"),
+        ("output: {tokens: [1, x]}\n", 1, 'output.tokens: expected a whole number; found "x"'),
         ("faults:\n  - kind: drop\n", 2, "rate, requests, first and until"),
         ("faults:\n  - {kind: explode, rate: 1}\n", 2, '"explode" is not one of'),
         ("replies:\n  - when: '('\n", 2, "not a regular expression"),

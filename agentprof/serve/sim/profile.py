@@ -21,7 +21,7 @@ from pydantic import (
 from agentprof.records.document import Problems, read_document
 from agentprof.records.durations import parse_duration
 from agentprof.records.scenario import Count, ToolUse, Written
-from agentprof.records.wording import missing_key, place, unknown_key, words_of
+from agentprof.records.wording import found_words, missing_key, place, unknown_key, words_of
 
 
 def _write_duration(ns: int) -> str:
@@ -109,16 +109,25 @@ class Output(Written):
     A tool is called with `call_probability` (one of `call_tools`, or any that the request offers).
     """
 
-    tokens: Count | tuple[Count, Count] = (64, 256)
+    tokens: tuple[Count, Count] = (64, 256)
     reasoning_tokens: Annotated[int, Field(ge=0)] | None = None
     reasoning_share: Probability = 0.0
     call_probability: Probability = 0.0
     call_tools: tuple[str, ...] = ()
 
+    @field_validator("tokens", mode="before")
+    @classmethod
+    def _pair(cls, value: object) -> object:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value, value
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise ValueError(f"expected a whole number, or two such as [80, 400]; found {found_words(value, None)}")
+        return value
+
     @field_validator("tokens")
     @classmethod
-    def _ordered(cls, value: int | tuple[int, int]) -> int | tuple[int, int]:
-        if isinstance(value, tuple) and value[0] > value[1]:
+    def _ordered(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if value[0] > value[1]:
             raise ValueError(f"{value[0]} is more than {value[1]}")
         return value
 

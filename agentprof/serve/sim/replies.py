@@ -123,7 +123,7 @@ def _write(
         content = list(tokenize(script.text))
         total = max(script.tokens or 0, len(reasoning) + len(content) + call_tokens)
     else:
-        low, high = output.tokens if isinstance(output.tokens, tuple) else (output.tokens, output.tokens)
+        low, high = output.tokens
         total, reasoning, content = max(random.randint(low, high), call_tokens), [], []
     total = limit if asked.ignores_eos else max(total, min(asked.min_tokens, limit))
     if script is None and asked.wants_reasoning:
