@@ -216,16 +216,22 @@ class TestEndings:
     def test_a_broken_connection_after_the_finish_is_whole(self):
         assert kind_of(Timeline().at(0.1, HI, finish("stop")), has_clean_eof=False) is None
 
-    def test_the_message_says_how_far_it_came(self):
-        stream = Timeline().at(0.1, HI, text("!"))
-        assert failure(stream.reply(), has_clean_eof=False) == (
-            "truncated",
-            "the connection broke after 2 token events, with neither a finish reason nor [DONE]",
-        )
+    @pytest.mark.parametrize(("is_clean", "how"), [(False, "the connection broke"), (True, "the stream ended")])
+    def test_the_message_says_how_far_it_came(self, is_clean, how):
+        words, ping = Timeline().at(0.1, HI, text("!")).reply(), Timeline().at(0.1, b": ping\n\n").reply()
+        end = f"{how} after 2 token events, with neither a finish reason nor [DONE]"
+        assert failure(words, has_clean_eof=is_clean) == ("truncated", end)
+        assert failure(ping, has_clean_eof=is_clean) == ("truncated", f"{how} without any event that could be read")
 
     @pytest.mark.parametrize("reason", ["error", "abort"])
     def test_a_finish_that_means_failure(self, reason):
         assert kind_of(Timeline().at(0.1, HI, finish(reason), DONE)) == "stream_error"
+
+    def test_a_finish_reason_with_details(self):
+        choice = {"index": 0, "delta": {}, "finish_reason": {"type": "stop", "matched": 7}}
+        stream = Timeline().at(0.1, HI, event({"choices": [choice]}), usage(3, 1))
+        assert stream.reply().finish == "stop"
+        assert kind_of(stream) is None
 
     def test_two_finish_chunks(self):
         first, second = call('{"a":1}', "bash", "x"), finish("stop")
@@ -238,6 +244,10 @@ class TestEndings:
             (("stop", "tool_calls"), "tool_calls"),
             (("length", "stop"), "length"),
             (("length", "tool_calls"), "tool_calls"),
+            (("tool_calls", "length"), "tool_calls"),
+            (("function_call", "stop"), "function_call"),
+            (("function_call", "length"), "function_call"),
+            (("content_filter", "stop"), "content_filter"),
         ],
     )
     def test_the_finish_that_says_most_wins(self, reasons, right):
@@ -270,6 +280,7 @@ class TestErrorsUnderStatus200:
             b'{"error": {"message": "CUDA out of memory"}}',
             b'{\n  "error": {\n    "message": "CUDA out of memory"\n  }\n}',
             b'[{"error": {"message": "CUDA out of memory"}}]',
+            b'[{\n  "error": {\n    "message": "CUDA out of memory"\n  }\n}]\n',
             b'{"detail": "CUDA out of memory"}',
         ],
     )
@@ -281,6 +292,15 @@ class TestErrorsUnderStatus200:
         assert kind == "stream_error"
         assert "CUDA out of memory" in message
         assert "\n" not in message
+
+    def test_the_first_error_stands(self):
+        failed = event({"error": {"message": "CUDA out of memory"}})
+        lost = b"event: error\ndata: lost\n\n"
+        stream = Timeline().at(0.1, HI, failed, finish("stop"), event({"error": "worse"}), lost, DONE)
+        assert stream.reply().error == "CUDA out of memory"
+        assert kind_of(stream) == "stream_error"
+        stream = Timeline().at(0.1, HI, b"event: error\ndata: out of memory\n\n", lost, DONE)
+        assert stream.reply().error == "out of memory"
 
     def test_type_and_code_stand_behind_the_message(self):
         frame = event({"error": {"message": "busy\n now", "type": "overloaded", "code": 529, "param": None}})
@@ -312,6 +332,19 @@ class TestErrorsUnderStatus200:
         stream = Timeline().at(0.1, text("Hi", error=nothing), delta({}, "stop", error=nothing), DONE)
         assert stream.reply().error is None
         assert kind_of(stream) is None
+
+    @pytest.mark.parametrize(
+        "frame", [event({"message": "still loading", "detail": "x"}), b'{"note": 1}\n\n', b"3\n", b"true\n", b'"x"\n']
+    )
+    def test_what_is_no_chunk_is_no_error(self, frame):
+        stream = Timeline().at(0.1, HI, frame, *ENDING)
+        assert stream.reply().content == "Hi"
+        assert kind_of(stream) is None
+
+    def test_a_message_beside_choices_is_no_error(self):
+        choice = {"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}
+        body = json.dumps({"choices": [choice], "message": "ok"}).encode()
+        assert kind_of(Timeline().at(0.1, body)) is None
 
     def test_an_answer_that_speaks_of_errors_is_none(self):
         stream = Timeline().at(0.1, text('{"error": {"message": "x"}}'), *ENDING)
@@ -369,6 +402,13 @@ class TestShapesOfServers:
         other = event({"choices": [{"index": 1, "delta": {"content": " you"}}]})
         reply = Timeline().at(0.1, both, other, *ENDING).reply()
         assert (reply.content, len(reply.events)) == ("Hi", 1)
+
+    def test_a_stream_of_plain_completions(self):
+        first, second = (
+            event({"choices": [{"index": 0, "text": word, "finish_reason": None}]}) for word in ("Hi", " you")
+        )
+        reply = Timeline().at(0.1, first).at(0.2, second, finish("stop"), DONE).reply()
+        assert (reply.content, len(reply.events)) == ("Hi you", 2)
 
     def test_a_refusal_is_an_answer(self):
         stream = Timeline().at(0.1, delta({"content": None, "refusal": "I can't."})).at(0.2, *ENDING)

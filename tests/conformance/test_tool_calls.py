@@ -83,7 +83,26 @@ class TestWhichCall:
         assert made(reply) == [("a", "bash", '{"x":1}'), ("b", "search", '{"y":2}')]
 
     def test_index_only_from_the_second_delta_on(self):
-        assert made(reply_to(call('{"x":', "bash", "a", None), call("1}", index=0))) == [("a", "bash", '{"x":1}')]
+        for known_id in (None, "a"):
+            reply = reply_to(call('{"x":', "bash", "a", None), call("1}", None, known_id, 0))
+            assert made(reply) == [("a", "bash", '{"x":1}')]
+
+    def test_one_name_in_each_piece_without_id_or_index(self):
+        reply = reply_to(*[call(piece, "bash", None, None) for piece in ('{"x":', "1", "}")])
+        assert made(reply) == [("call_0", "bash", '{"x":1}')]
+
+    @pytest.mark.parametrize("call_id", [None, "a"])
+    def test_white_space_after_a_whole_call_belongs_to_it(self, call_id):
+        reply = reply_to(call('{"x":1}', "bash", call_id, None), call("\n", None, call_id, None))
+        assert made(reply) == [(call_id or "call_0", "bash", '{"x":1}\n')]
+
+    def test_a_name_alone_after_a_whole_call_repeats_it(self):
+        reply = reply_to(call('{"x":1}', "bash", None, None), call("\n", index=None), call(None, "bash", None, None))
+        assert made(reply) == [("call_0", "bash", '{"x":1}\n')]
+
+    def test_an_id_first_its_name_later(self):
+        reply = reply_to(call('{"x":1}', "bash", "a", 0), call(None, None, "b", 1), call('{"y":2}', "search", None, 1))
+        assert made(reply) == [("a", "bash", '{"x":1}'), ("b", "search", '{"y":2}')]
 
     def test_the_first_index_is_not_0(self):
         assert made(reply_to(call('{"x":', "bash", "a", 3), call("1}", index=3))) == [("a", "bash", '{"x":1}')]
@@ -177,7 +196,17 @@ class TestContentBesideCalls:
         assert (reply.content, made(reply)) == ("Look:", [("a", "bash", '{"x":1}')])
         assert [(token_event.kind, token_event.chars) for token_event in reply.events] == [("tool_call", 5 + 4 + 7)]
 
-    @pytest.mark.parametrize("calls", [[], None])
+    def test_three_calls_in_one_chunk(self):
+        entries = [{"index": i, "id": f"{i}", "function": {"name": "bash", "arguments": '{"x":1}'}} for i in range(3)]
+        reply = reply_to(delta({"tool_calls": entries}))
+        assert [token_event.chars for token_event in reply.events] == [3 * (4 + 7)]
+
+    def test_a_call_in_both_fields_is_one(self):
+        function = {"name": "bash", "arguments": '{"x":1}'}
+        entry = {"index": 0, "id": "a", "function": function}
+        assert made(reply_to(delta({"tool_calls": [entry], "function_call": function}))) == [("a", "bash", '{"x":1}')]
+
+    @pytest.mark.parametrize("calls", [[], None, [{}]])
     def test_no_calls_beside_text(self, calls):
         reply = reply_to(delta({"content": "Hi", "tool_calls": calls}), reason="stop")
         assert (reply.content, reply.tool_calls) == ("Hi", ())
@@ -203,6 +232,13 @@ class TestArguments:
         entry = {"index": 0, "id": "a", "function": {"name": "bash", "arguments": {"command": "grüße", "n": [1, None]}}}
         (tool_call,) = reply_to(delta({"tool_calls": [entry]})).tool_calls
         assert tool_call.parsed == json.loads(tool_call.arguments) == {"command": "grüße", "n": [1, None]}
+
+    def test_what_came_so_far_in_each_delta(self):
+        frames = [
+            delta({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "bash", "arguments": arguments}}]})
+            for arguments in ({"x": 1}, {"x": 1, "y": 2}, '{"x":1,"y":2}')
+        ]
+        assert made(reply_to(*frames)) == [("a", "bash", '{"x":1,"y":2}')]
 
     def test_encoded_twice(self):
         (tool_call,) = reply_to(call(json.dumps('{"x":1}'), "bash", "a")).tool_calls

@@ -46,6 +46,15 @@ def test_a_count_that_is_none_changes_nothing(missing):
     assert folded(usage(5, prompt_tokens=10), usage(missing, prompt_tokens=10)) == Usage(10, 5, None, None)
 
 
+@pytest.mark.parametrize("key", ["cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"])
+def test_each_name_of_the_cached_tokens(key):
+    assert folded({"prompt_tokens": 9, key: 4}).cached_tokens == 4
+
+
+def test_whole_numbers_written_as_floats():
+    assert folded({"prompt_tokens": 9.0, "completion_tokens": 7.0}) == Usage(9, 7)
+
+
 def test_both_names_of_the_output_tokens():
     assert folded(usage(5, output_tokens=9), {"output_tokens": 6}).output_tokens == 6
 
