@@ -235,3 +235,10 @@ def test_one_calls_limit_does_not_touch_another(workspace: Workspace, nap: str) 
 
     assert asyncio.run(both()) == [True, False]
     assert gone(nap)
+
+
+@pytest.mark.parametrize(("size", "is_truncated"), [(186, False), (187, True), (188, True)])
+def test_the_exit_code_counts_towards_the_limit(call: CallTool, size: int, is_truncated: bool) -> None:
+    result = call("bash", command=f"printf 'x%.0s' {{1..{size}}}", limits=limits(output_bytes=200))
+    assert result.is_truncated is is_truncated
+    assert len(result.output.encode()) <= 200

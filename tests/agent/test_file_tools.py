@@ -202,3 +202,8 @@ def test_a_models_mistakes_are_answered(
     assert message.lower() in result.output.lower()
     assert len(result.output.encode()) <= LIMITS.output_bytes
     assert result.ended_ns >= result.started_ns
+
+
+def test_write_file_takes_any_character(workspace: Workspace, call: CallTool) -> None:
+    assert not call("write_file", path="binary", content="a\0b").is_error
+    assert (workspace.root / "binary").read_bytes() == b"a\0b"

@@ -320,3 +320,28 @@ def test_live_ends_at_a_tool_call_that_is_cut_off(tmp_path: Path, said: Said) ->
     assert "step 1" in played.outcome.reason
     assert not played.spans("execute_tool")
     assert len(played.spans("parse")) == 1
+
+
+def test_what_a_live_model_reads_is_not_masked(tmp_path: Path) -> None:
+    played = play(tmp_path, [bash("pwd; echo took 0.123s"), Said("Done.")], **LIVE)
+    (said,) = [message["content"] for message in played.messages if message["role"] == "tool"]
+    assert "took 0.123s" in said
+    assert "/workspace\n" not in said
+
+
+def test_a_tools_span_says_how_its_command_ended(tmp_path: Path) -> None:
+    (tool,) = play(tmp_path, turns=steps(["exit 3"])).spans("execute_tool")
+    assert tool.attributes[semconv.EXIT_CODE] == 3
+    assert tool.attributes[semconv.OPERATION] == "execute_tool"
+
+
+def test_dispatch_ends_where_the_tools_begin_though_a_limit_ends_them(tmp_path: Path) -> None:
+    limits = {"session": "400ms", "tool": "10s", "output_tokens": 16}
+    played = play(tmp_path, limits=limits, turns=steps(["sleep 30", "sleep 30"]))
+    (dispatch,) = played.spans("dispatch")
+    assert dispatch.end_ns == min(span.start_ns for span in played.spans("execute_tool"))
+
+
+def test_no_step_begins_before_its_session(tmp_path: Path) -> None:
+    played = play(tmp_path)
+    assert played.spans("step")[0].start_ns >= played.start_ns

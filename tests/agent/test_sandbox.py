@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import sys
 import threading
 import uuid
@@ -232,3 +233,8 @@ def test_an_older_bubblewrap_is_used_without_what_it_lacks(
     found = find_sandbox()
     assert found.bwrap == str(older)
     assert "--disable-userns" not in found.namespaces
+
+
+def test_a_newer_bubblewrap_forbids_namespaces_inside(sandbox: Sandbox) -> None:
+    options = subprocess.run([sandbox.bwrap, "--help"], check=False, capture_output=True, text=True).stdout
+    assert ("--disable-userns" in find_sandbox().namespaces) == ("--disable-userns" in options)

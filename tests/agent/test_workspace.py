@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentprof.agent.workspace import ToolInputError, Workspace, copy_workspace, remove_workspace
-from agentprof.errors import InputError
+from agentprof.errors import InputError, RunError
 
 
 def test_copy_is_private_whole_and_without_byproducts(tmp_path: Path) -> None:
@@ -157,3 +158,57 @@ def test_a_temporary_folder_that_can_not_be_used_is_one_line(tmp_path: Path, mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"no workspace can be made in .*: No such file or directory; set TMPDIR\.$"):
         copy_workspace(tmp_path)
+
+
+def test_a_link_that_leads_nowhere_is_copied_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "link").symlink_to("nowhere")
+    workspace = copy_workspace(tmp_path / "source")
+    try:
+        assert (workspace.root / "link").readlink() == Path("nowhere")
+    finally:
+        remove_workspace(workspace)
+
+
+def test_all_of_a_copy_is_of_one_date(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "src").mkdir(parents=True)
+    (source / "src" / "f").write_text("x")
+    os.utime(source, (1, 1))
+    workspace = copy_workspace(source)
+    try:
+        dates = {path.stat().st_mtime for path in (workspace.root, *workspace.root.rglob("*"))}
+    finally:
+        remove_workspace(workspace)
+    assert len(dates) == 1
+    assert dates != {1.0}
+
+
+def test_a_temporary_folder_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "source").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
+    workspace = copy_workspace(tmp_path / "source")
+    try:
+        assert workspace.name_of(workspace.resolve("new.txt")) == "new.txt"
+    finally:
+        remove_workspace(workspace)
+
+
+def test_opening_leaves_no_file_open(workspace: Workspace) -> None:
+    def is_open() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = is_open()
+    for _ in range(5):
+        with workspace.open_beneath(workspace.resolve("src/one.py"), os.O_RDONLY):
+            pass
+    assert is_open() == before
+
+
+def test_a_copy_that_stays_is_one_line(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_args, **_options: None)
+        with pytest.raises(RunError, match="can't be deleted; delete it by hand"):
+            remove_workspace(workspace)

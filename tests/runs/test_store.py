@@ -53,7 +53,8 @@ def test_arrivals_and_content_are_kept(tmp_path: Path) -> None:
     writer = write_run(tmp_path / "r")
     span = SpanRef(5, 7)
     arrivals = [Arrivals(span, 1, [10, 20], "rc", [1, None], [0, 0]), Arrivals(span, 2, [], "", [], [])]
-    writer.write_session(session(1), arrivals, [(span, "request", {"messages": ({"role": "user"},)})], {})
+    content = [(span, "request", {"messages": ({"role": "user"},)}), (span, "reply", "words")]
+    writer.write_session(session(1), arrivals, content, {})
     first, second = read_arrivals(tmp_path / "r")
     assert first == {
         "trace": f"{5:032x}",
@@ -65,8 +66,9 @@ def test_arrivals_and_content_are_kept(tmp_path: Path) -> None:
         "reads": [0, 0],
     }
     assert second["attempt"] == 2
-    (line,) = (tmp_path / "r" / "content.jsonl").read_text().splitlines()
-    assert json.loads(line)["content"] == {"messages": [{"role": "user"}]}
+    request, reply = map(json.loads, (tmp_path / "r" / "content.jsonl").read_text().splitlines())
+    assert request["content"] == {"messages": [{"role": "user"}]}
+    assert reply == {"trace": f"{5:032x}", "span": f"{7:016x}", "kind": "reply", "content": "words"}
 
 
 def test_a_truncated_last_line_is_skipped_and_the_session_named(tmp_path: Path) -> None:
@@ -120,6 +122,14 @@ def test_missing_spans_name_every_session(tmp_path: Path) -> None:
     ]
 
 
+def test_a_missing_warm_up_is_called_that(tmp_path: Path) -> None:
+    plan = [{"scenario": "fix", "backend": "new", "repetition": 1, "is_warmup": is_it} for is_it in (True, False)]
+    RunWriter(tmp_path / "r", {"planned": plan}).write_session(session(1), [], [], {})
+    assert read_run(tmp_path / "r").problems == [
+        f"{tmp_path / 'r'}: 1 of 2 sessions are missing: fix on new: warm-up 1."
+    ]
+
+
 def test_an_append_after_a_cut_line_starts_a_line_of_its_own(tmp_path: Path) -> None:
     writer = write_run(tmp_path / "r", 1)
     spans = tmp_path / "r" / "spans.jsonl"
@@ -134,6 +144,7 @@ def test_a_write_that_fails_is_one_line_and_leaves_no_half_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = write_run(tmp_path / "r", 1)
+    before = (tmp_path / "r" / "spans.jsonl").read_bytes()
     real = os.write
 
     def fill_up(fd: int, data: bytes) -> int:
@@ -145,9 +156,24 @@ def test_a_write_that_fails_is_one_line_and_leaves_no_half_line(
     with pytest.raises(RunError, match=r"spans\.jsonl: can't write: No space left on device\. The sessions before"):
         writer.write_session(session(2), [], [], {})
     monkeypatch.undo()
-    assert list(read_run(tmp_path / "r").spans) == session(1)
+    assert (tmp_path / "r" / "spans.jsonl").read_bytes() == before
     writer.write_session(session(2), [], [], {})
     assert list(read_run(tmp_path / "r").spans) == session(1) + session(2)
+
+
+def test_a_plan_that_can_not_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = write_run(tmp_path / "r", 1)
+    before = (tmp_path / "r" / "run.json").read_bytes()
+
+    def full(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(RunError, match=r"run\.json: can't write: No space left on device"):
+            writer.update(is_finished=True)
+    assert (tmp_path / "r" / "run.json").read_bytes() == before
+    assert not (tmp_path / "r" / "run.tmp").exists()
 
 
 def test_an_existing_folder_or_file_is_never_touched(tmp_path: Path) -> None:
@@ -186,6 +212,15 @@ def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(InputError, match="no run folder"):
         read_run(tmp_path / "f")
+
+
+@pytest.mark.parametrize("name", ["run.json", "spans.jsonl"])
+def test_a_folder_in_a_files_place_is_one_line(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path / "r", 1)
+    (tmp_path / "r" / name).unlink()
+    (tmp_path / "r" / name).mkdir()
+    with pytest.raises(InputError, match=rf"{name}: can't be read: Is a directory"):
+        read_run(tmp_path / "r")
 
 
 def test_an_unreadable_plan_is_no_obstacle(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class TestRetryAfter:
             ({}, None),
             ({"retry-after": ""}, None),
             ({"retry-after": "soon"}, None),
+            ({"retry-after": "Mon, 30 Nov 99999999999999999999 08:00:00 GMT"}, None),
             ({"retry-after": "nan"}, None),
             ({"retry-after": "-1"}, None),
             ({"retry-after": "0"}, 0),
