@@ -29,7 +29,6 @@ from agentprof.errors import InputError
 from agentprof.records.backend import Backend
 from agentprof.records.call import ChatRequest
 from agentprof.wire.client import ChatClient, api_key
-from agentprof.wire.tls import tls_context
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 KEY = "sk-verysecret-0123456789"
@@ -179,6 +178,15 @@ class TestRequest:
         assert (body["max_tokens"], body["min_tokens"], body["ignore_eos"]) == (7, 7, True)
         assert (body["tool_choice"], body["seed"]) == ("none", 3)
         assert "temperature" not in body
+
+    def test_a_text_to_complete(self):
+        server = ScriptedServer([stream()])
+        call = one_call(server=server, request=ChatRequest((), (), 64, forced_tokens=7, prompt="Once"))
+        assert server.requests[0].line == "POST /v1/completions HTTP/1.1"
+        body = server.requests[0].json()
+        assert (body["prompt"], body["max_tokens"], "messages" in body) == ("Once", 7, False)
+        assert call.attribute(semconv.OPERATION) == "text_completion"
+        assert call.attribute(semconv.REQUEST_MAX_TOKENS) == 7
 
     def test_fields_of_the_backend_win(self):
         request = ChatRequest(REQUEST.messages, (), 64, extra_body={"top_k": 1, "x": 1})
@@ -519,136 +527,6 @@ class TestFailures:
     def test_an_error_body_that_breaks_off(self):
         broken = b'HTTP/1.1 500 Oops\r\nContent-Length: 500\r\n\r\n{"error": {"mess'
         assert self.fails([broken, Do.CLOSE]).error.kind == "http_500"
-
-
-STAGES = {
-    "in the handshake": ([], {"handshake_delay": 0.5}),
-    "waiting for headers": ([[Do.HANG]], {}),
-    "in the headers": ([[CHUNKED[:30], Do.HANG]], {}),
-    "before the first token": ([[CHUNKED, Do.HANG]], {}),
-    "in mid-stream": ([[CHUNKED, chunk(text("one")), Do.HANG]], {}),
-    "in the back-off": ([[answer("500 Oops", b"", "Retry-After: 30")]], {"attempts": 3}),
-    "in the second attempt": ([[answer("500 Oops", b"", "Retry-After: 0")], [Do.HANG]], {"attempts": 3}),
-}
-
-
-class TestCancellation:
-    @both_loops
-    @pytest.mark.parametrize("stage", STAGES)
-    @pytest.mark.parametrize("means", ["cancel", "timeout"])
-    def test_one_ended_span_and_nothing_left(self, stage, means, loop, certificate):
-        scripts, options = STAGES[stage]
-        delay = {key: value for key, value in options.items() if key == "handshake_delay"}
-        options = {key: value for key, value in options.items() if key != "handshake_delay"}
-        context = certificate[0] if delay else None
-        server = ScriptedServer(scripts or [[]], tls=context, **delay)
-
-        async def main() -> Call:
-            chat_client = client(server, tls=tls_context(certificate[1]), **options)
-            call, task = start_call(chat_client)
-            await asyncio.to_thread(server.wait_busy, 2 if stage == "in the second attempt" else 1, bool(delay))
-            await asyncio.sleep(0.05)
-            if means == "cancel":
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            else:
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0):
-                        await task
-            if stage != "in the back-off":
-                assert await asyncio.to_thread(server.wait_left)
-            server.scripts = [stream()]
-            server.handshake_delay = 0.0
-            assert (await make_call(chat_client)).result.reply.content == "one two"
-            await check_clean(chat_client)
-            return call
-
-        with server:
-            call = run(main(), loop)
-        check_tiling(call)
-        assert call.attribute(semconv.ERROR_KIND) == "cancelled"
-        assert call.chat.error
-        assert 45_000_000 < call.chat.duration_ns < 5_000_000_000
-        waited = [semconv.CONNECT, semconv.SEND, semconv.GENERATION]
-        streamed = [semconv.CONNECT, semconv.SEND, semconv.FIRST_TOKEN_WAIT, semconv.DECODE, semconv.TAIL]
-        expected = {
-            "in the handshake": [semconv.CONNECT],
-            "in mid-stream": streamed,
-            "in the back-off": ["attempt 1", "backoff"],
-            "in the second attempt": ["attempt 1", "backoff", "attempt 2"],
-        }
-        assert [span.name for span in call.below(call.chat)] == expected.get(stage, waited)
-        if stage == "in mid-stream":
-            assert call.attribute(semconv.TTFT_NS) > 0
-            assert call.attribute(semconv.OUTPUT_TOKENS) == 1
-            assert call.attribute(semconv.OUTPUT_TOKENS_SOURCE) == "counted"
-
-    def test_in_the_queue_for_a_connection(self):
-        server = ScriptedServer([stream(first=2)])
-
-        async def main() -> Call:
-            chat_client = client(server, pool=1)
-            first, running = start_call(chat_client)
-            await asyncio.to_thread(server.wait_busy)
-            second, waiting = start_call(chat_client)
-            await asyncio.sleep(0.6)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            await running
-            assert first.result.reply.content == "one two"
-            assert (await make_call(chat_client)).error is None
-            await check_clean(chat_client)
-            return second
-
-        with server:
-            call = run(main())
-        check_tiling(call)
-        assert call.attribute(semconv.ERROR_KIND) == "cancelled"
-        assert call.chat.duration_ns > 90_000_000
-        assert [span.name for span in call.below(call.chat)] == [semconv.CONNECT]
-
-    @both_loops
-    def test_while_a_large_prompt_is_sent(self, loop):
-        server = ScriptedServer([[Do.HANG]], read_delay=0.5)
-        request = ChatRequest(({"role": "user", "content": "x" * 16_000_000},), (), 64)
-
-        async def main() -> Call:
-            chat_client = client(server)
-            call, task = start_call(chat_client, request)
-            await asyncio.to_thread(server.wait_busy, 1, True)
-            await asyncio.sleep(0.1)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert await asyncio.to_thread(server.wait_left)
-            await check_clean(chat_client)
-            return call
-
-        with server:
-            call = run(main(), loop)
-        assert server.requests == []  # what was left of it was not sent
-        assert call.attribute(semconv.ERROR_KIND) == "cancelled"
-
-    def test_before_anything_was_done(self):
-        server = ScriptedServer([stream()])
-
-        async def main() -> Call:
-            chat_client = client(server)
-            call, task = start_call(chat_client)
-            await asyncio.sleep(0)  # it has begun, and no more
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await check_clean(chat_client)
-            return call
-
-        with server:
-            call = run(main())
-        check_tiling(call)
-        assert call.attribute(semconv.ERROR_KIND) == "cancelled"
-        assert server.connections == 0
 
 
 class TestSharing:
