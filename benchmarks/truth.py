@@ -12,9 +12,9 @@ than 5 ms. Exit code 1 if anything is missed.
 What is compared, and with what, is defined in docs/accuracy.md. Where there are two cores or more, the server has the
 first one for itself, as a server elsewhere doesn't take the client's core either. For single sessions a loop at idle
 priority keeps each core awake, as waking a virtual one takes the host up to 0.3 ms. And nothing is measured while other
-machines on the same processor strain it (calm.py), as long as the patience lasts. `--untuned` does none of this. On a
-machine that does other work, put `chrt -r 10` before the command: the kernel then runs the servers, the client and the
-tools before everything else.
+machines on the same processor strain it, or other processes have a twentieth of its cores (calm.py), as long as the
+patience lasts. `--untuned` does none of this. On a machine that does other work, put `chrt -r 10` before the command:
+the kernel then runs the servers, the client and the tools before everything else.
 """
 
 from __future__ import annotations
@@ -301,7 +301,10 @@ def main() -> None:
         if not options.skip_injection:
             with cores.kept_awake():
                 is_ok = inject(4 if options.quick else 20, place, calm) and is_ok
-    print(f"\n{time.monotonic() - started_s:.0f} s; load average after: {os.getloadavg()[0]:.2f}")
+    others = f"other processes had up to {calm.busiest:.0%} of the cores" + (
+        "" if options.untuned else " in single sessions"
+    )
+    print(f"\n{time.monotonic() - started_s:.0f} s; {others}; load average after: {os.getloadavg()[0]:.2f}")
     sys.exit(0 if is_ok else 1)
 
 
