@@ -84,6 +84,7 @@ def test_a_scripted_session_plays_every_step_with_its_spans(tmp_path: Path) -> N
     assert {len(played.spans(name)) for name in ("chat", "prepare", "parse", "dispatch", "execute_tool")} == {2}
     assert played.status.step == 2
     assert played.status.session_tokens == 10
+    assert played.status.tokens == 3  # stream events of the last step
     assert not played.status.is_calling
 
 
