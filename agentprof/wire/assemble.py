@@ -132,7 +132,7 @@ class _Stream:
 
     def _take_chunk(self, chunk: dict[str, Any], event_name: str) -> None:
         if self._error is None:
-            self._error = error_text(chunk, is_error_event=event_name in ("error", STRAY))
+            self._error = error_text(chunk, is_error_event=event_name == "error", is_unframed=event_name == STRAY)
         if not self._response_id:
             self._response_id = _word(chunk.get("id"))
         if not self._model:
@@ -163,7 +163,7 @@ class _Stream:
             if isinstance(usage := choice.get("usage"), dict):
                 cumulative = self._usage.read(usage)
             if choice.get("error") and self._error is None:
-                self._error = error_text(choice, is_error_event=False)
+                self._error = error_text(choice)
             delta = _delta(choice)
             has_delta = has_delta or delta is not None
             if "token_ids" in choice or (delta and "token_ids" in delta):

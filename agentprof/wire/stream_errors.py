@@ -17,17 +17,19 @@ _OVERFLOW = re.compile(
 )
 
 
-def error_text(payload: Mapping[str, Any], *, is_error_event: bool) -> str | None:
+def error_text(payload: Mapping[str, Any], *, is_error_event: bool = False, is_unframed: bool = False) -> str | None:
     """The error that a chunk reports, in one line; None where it reports none.
 
-    Read from `error` (a null, empty or false one is none), from vLLM's `object: error`, and, for an event named
-    `error` or a body without framing, from `message` or `detail`.
+    Read from `error` (a null, empty or false one is none), from vLLM's `object: error`, for a body without framing from
+    `message` or `detail`; an event named `error` is one whatever it holds, but for choices.
     """
     if error := payload.get("error"):
         return one_line(error)
     if payload.get("object") == "error":
         return one_line(payload)
-    if is_error_event and not payload.get("choices") and any(payload.get(key) for key in _MESSAGE_KEYS):
+    if payload.get("choices"):
+        return None
+    if is_error_event or (is_unframed and any(payload.get(key) for key in _MESSAGE_KEYS)):
         return one_line(payload)
     return None
 

@@ -19,6 +19,7 @@ import orjson
 from agentprof.records.call import ToolCall
 from agentprof.wire.text import join_surrogates
 
+_PLACE_KEYS = frozenset({"index", "type"})  # an entry that holds nothing else says nothing
 _TOO_DEEP = '"(arguments nested too deeply)"'
 
 
@@ -39,7 +40,7 @@ class ToolCallMerger:
         """
         chars = None
         for entry in entries:
-            if isinstance(entry, Mapping) and entry:
+            if isinstance(entry, Mapping) and any(entry[key] for key in entry if key not in _PLACE_KEYS):
                 chars = (chars or 0) + self._add_entry(entry)
         return chars
 
@@ -126,7 +127,8 @@ class _Draft:
 
     def is_whole(self) -> bool:
         """Whether the arguments so far are a whole JSON object."""
-        if not self._parts or not self._parts[-1].rstrip().endswith("}"):
+        last = next((part for part in reversed(self._parts) if not part.isspace()), "")
+        if not last.rstrip().endswith("}"):
             return False
         return _parse("".join(self._parts)) is not None
 

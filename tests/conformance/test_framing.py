@@ -275,6 +275,7 @@ class TestErrorsUnderStatus200:
             event({"choices": [{"index": 0, "delta": {}, "error": {"message": "CUDA out of memory"}}]}),
             b'event: error\ndata: {"message": "CUDA out of memory"}\n\n',
             b"event: error\ndata: CUDA out of memory\n\n",
+            b'event: error\ndata: {"code": 500, "reason": "CUDA out of memory"}\n\n',
             b'error: {"code": 500, "message": "CUDA out of memory"}\n\n',
             b'{"error": {"message": "CUDA out of memory"}}\n',
             b'{"error": {"message": "CUDA out of memory"}}',

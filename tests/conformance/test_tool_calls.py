@@ -96,6 +96,13 @@ class TestWhichCall:
         reply = reply_to(call('{"x":1}', "bash", call_id, None), call("\n", None, call_id, None))
         assert made(reply) == [(call_id or "call_0", "bash", '{"x":1}\n')]
 
+    @pytest.mark.parametrize("index", [0, None])
+    def test_white_space_after_a_whole_call_doesn_t_take_in_the_next(self, index):
+        reply = reply_to(
+            call('{"x":1}', "bash", "a", index), call("\n", index=index), call('{"x":2}', "bash", "b", index)
+        )
+        assert made(reply) == [("a", "bash", '{"x":1}\n'), ("b", "bash", '{"x":2}')]
+
     def test_a_name_alone_after_a_whole_call_repeats_it(self):
         reply = reply_to(call('{"x":1}', "bash", None, None), call("\n", index=None), call(None, "bash", None, None))
         assert made(reply) == [("call_0", "bash", '{"x":1}\n')]
@@ -206,7 +213,9 @@ class TestContentBesideCalls:
         entry = {"index": 0, "id": "a", "function": function}
         assert made(reply_to(delta({"tool_calls": [entry], "function_call": function}))) == [("a", "bash", '{"x":1}')]
 
-    @pytest.mark.parametrize("calls", [[], None, [{}]])
+    @pytest.mark.parametrize(
+        "calls", [[], None, [{}], [{"index": 0, "function": None}], [{"index": 0, "type": "function", "id": ""}]]
+    )
     def test_no_calls_beside_text(self, calls):
         reply = reply_to(delta({"content": "Hi", "tool_calls": calls}), reason="stop")
         assert (reply.content, reply.tool_calls) == ("Hi", ())

@@ -22,7 +22,8 @@ from live_calls import (
     until_closed,
 )
 from scripted_server import CHUNKED, LAST_CHUNK, Do, ScriptedServer, answer, chunk, head, make_certificate
-from timeline import DONE, finish, text, usage
+from timeline import DONE, delta, event, finish, text, think, tokens, usage
+from timeline import call as tool_call
 
 from agentprof import semconv
 from agentprof.errors import InputError
@@ -154,6 +155,31 @@ class TestSpans:
         assert call.events == 5  # lines of data, whatever they hold: for display only
         assert call.phases == ["waiting for the model"]
 
+    def test_what_the_reply_tells_is_on_the_span(self):
+        drafts = {"num_spec_steps": 3, "num_draft_tokens": 9, "num_accepted_draft_tokens": 4}
+        metrics = {"queue_time_ms": 2, "generation_time_ms": 40, "speculative_decoding": drafts}
+        ending = finish("tool_calls") + event({"choices": [], "usage": tokens(9), "metrics": metrics})
+        first, second = (think("hm", usage=tokens(n)) for n in (1, 2))
+        events = [first, second, delta({}, usage=tokens(4)), tool_call('{"x":1}', "bash", "a"), ending]
+        made = one_call(stream(first=0.05, gap=0.15, events=events))
+        counted = (semconv.DRAFT_TOKENS, semconv.ACCEPTED_TOKENS, semconv.DECODE_STEPS, semconv.SERVER_DECODE_NS)
+        assert [made.attribute(name) for name in counted] == [9, 4, 3, 40_000_000]
+        assert (made.attribute(semconv.RESPONSE_ID), made.attribute(semconv.RESPONSE_MODEL)) == ("c1", "m")
+        split = (semconv.DECODE_REASONING_NS, semconv.DECODE_HIDDEN_NS, semconv.DECODE_TOOL_CALL_NS)
+        assert sum(made.attribute(name) for name in split) == made.named(semconv.DECODE).duration_ns
+        assert made.attribute(semconv.TIME_TO_FIRST_CHUNK) == made.attribute(semconv.FIRST_EVENT_NS) / 1e9
+        (arrivals,) = made.recorder.arrivals
+        assert (arrivals.kinds, arrivals.tokens) == ("rrht", [1, 1, 2, None])
+        assert arrivals.reads[0] < arrivals.reads[-1]
+        _, (_, _, reply) = made.recorder.contents
+        assert reply == {"content": "", "reasoning": "hmhm", "tool_calls": [["bash", '{"x":1}']]}
+
+    def test_a_servers_report_in_the_stream_stands_above_its_headers(self):
+        begin = CHUNKED[:-2] + b"Server-Timing: queue;dur=7, prefill;dur=9\r\n\r\n"
+        last = event({"choices": [], "usage": tokens(2), "metrics": {"queue_time_ms": 2}})
+        made = one_call([begin + b"".join(map(chunk, [*REPLY, last, DONE])) + LAST_CHUNK])
+        assert (made.attribute(semconv.QUEUE_NS), made.attribute(semconv.PREFILL_NS)) == (2_000_000, 9_000_000)
+
 
 class TestRequest:
     def body(self, engine="vllm", request=REQUEST, **options):
@@ -187,6 +213,12 @@ class TestRequest:
         assert (body["prompt"], body["max_tokens"], "messages" in body) == ("Once", 7, False)
         assert call.attribute(semconv.OPERATION) == "text_completion"
         assert call.attribute(semconv.REQUEST_MAX_TOKENS) == 7
+
+    def test_what_was_asked_is_on_the_span(self):
+        request = ChatRequest(REQUEST.messages, (), 64, forced_tokens=7, seed=3)
+        made = one_call(stream(), request=request, labels={"engine": "vllm"})
+        named = (semconv.OPERATION, semconv.FORCED_TOKENS, semconv.REQUEST_SEED, semconv.PROVIDER)
+        assert [made.attribute(name) for name in named] == ["chat", 7, 3, "vllm"]
 
     def test_fields_of_the_backend_win(self):
         request = ChatRequest(REQUEST.messages, (), 64, extra_body={"top_k": 1, "x": 1})
