@@ -7,7 +7,7 @@ from typing import Any
 
 from agentprof.records.call import Reply
 from agentprof.wire.assemble import Read, assemble
-from agentprof.wire.figures import CallFigures, measure
+from agentprof.wire.figures import CallFigures, failure, measure
 
 START_NS = 7_000_000_000_000  # far from 0, so that a stamp taken for an offset shows
 DONE = b"data: [DONE]\n\n"
@@ -56,6 +56,10 @@ def usage(prompt: int, completion: int, **more: Any) -> bytes:
     return event({"choices": [], "usage": {**tokens(completion, prompt), **more}})
 
 
+HI = text("Hi")
+ENDING = (finish("stop"), usage(3, 1), DONE)
+
+
 class Timeline:
     """Reads in the order in which they happened."""
 
@@ -76,3 +80,9 @@ class Timeline:
         """end: seconds after the request; the last read where it isn't given."""
         end_ns = self.reads[-1].at_ns if end is None else START_NS + ns(end)
         return measure(self.reply(), start_ns=START_NS, end_ns=end_ns, forced_tokens=forced_tokens)
+
+
+def kind_of(stream: Timeline, *, has_clean_eof: bool = True) -> str | None:
+    """The kind of failure that a stream ended in; None where it is whole."""
+    failed = failure(stream.reply(), has_clean_eof=has_clean_eof)
+    return failed[0] if failed else None

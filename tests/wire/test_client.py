@@ -21,7 +21,7 @@ from live_calls import (
     stream,
     until_closed,
 )
-from scripted_server import CHUNKED, LAST_CHUNK, Do, ScriptedServer, answer, chunk, head, make_certificate
+from scripted_server import CHUNKED, LAST_CHUNK, Do, ScriptedServer, answer, chunk, head
 from timeline import DONE, delta, event, finish, text, think, tokens, usage
 from timeline import call as tool_call
 
@@ -34,11 +34,6 @@ from agentprof.wire.client import ChatClient, api_key
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 KEY = "sk-verysecret-0123456789"
 PHASES = [semconv.CONNECT, semconv.SEND, semconv.FIRST_TOKEN_WAIT, semconv.DECODE, semconv.TAIL]
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def calls(*scripts, loop="asyncio", times=1, request=REQUEST, pause=0.02, server=None, **options) -> list[Call]:

@@ -23,7 +23,6 @@ from scripted_server import (
     answer,
     chunk,
     head,
-    make_certificate,
 )
 from timeline import DONE, text
 
@@ -35,11 +34,6 @@ from agentprof.wire.transport import HandshakeError, NotHttpError, StampingTrans
 BODY = b"".join(REPLY) + DONE
 SHORT_BODY = text("some text")
 both_loops = pytest.mark.parametrize("loop", LOOPS)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 async def post(transport: StampingTransport, url: str, content: bytes = b"{}") -> tuple[Exchange, bytes]:
